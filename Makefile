@@ -45,7 +45,7 @@ quick: environment ## the tests that need no compiler and no server: the first t
 	$(PYTEST) --quick -r fE $(ARGS)
 
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
-	$(PYTEST) tests/cuda_double tests/compiler/devices/cuda $(ARGS)
+	$(PYTEST) tests/cuda_double tests/ptx tests/compiler/devices/cuda $(ARGS)
 
 arm-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
 	@.ci/arm-tools --llvm

@@ -28,6 +28,13 @@ PATHS = {
     "an artifact for a GPU, proven on one": (
         "tests/compiler/test_pipeline_cuda.py::test_where_a_gpu_is_the_artifact_is_proven_on_it"
     ),
+    "single instructions as NVRTC emits them": (
+        "tests/ptx/test_families.py::test_single_instructions_do_what_their_families_expect"
+    ),
+    "algorithms as NVRTC emits them": (
+        "tests/ptx/test_families.py::test_a_sample_of_algorithms_computes_what_kernels_mean"
+    ),
+    "a network as NVRTC emits it": "tests/ptx/test_networks.py::test_a_network_computes_what_onnx_runtime_does",
     "a network for ARM under its emulator": (
         "tests/compiler/test_pipeline_arm.py::test_a_network_agrees_under_the_emulator_and_says_that_nothing_was_timed"
     ),

@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 GRACE_S = 5.0
 """From asking a process to end until it is killed."""
+LEFT: list[subprocess.Popen[str]] = []
+"""Processes that do not end, even when killed: a hung driver keeps them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ def run(module: str, arguments: Sequence[str], seconds: float, environment: Mapp
     """
     command = [sys.executable, "-m", module, *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-    with subprocess.Popen(
+    # Not as a context: that would wait for a process that a hung driver keeps, and those after it would never begin.
+    process = subprocess.Popen(
         command,
         cwd=ROOT,
         env=variables,
@@ -41,16 +44,16 @@ def run(module: str, arguments: Sequence[str], seconds: float, environment: Mapp
         text=True,
         errors="replace",
         start_new_session=True,
-    ) as process:
-        try:
-            output, errors = process.communicate(timeout=seconds)
-            status: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            output, errors = _end(process)
-            status = None
-        except BaseException:
-            _end(process)
-            raise
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        output, errors = _end(process)
+        status = None
+    except BaseException:
+        _end(process)
+        raise
     return Ended(status, output, (output + errors)[-2000:])
 
 
@@ -63,4 +66,8 @@ def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
             return process.communicate(timeout=GRACE_S)
         except subprocess.TimeoutExpired:
             continue
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    LEFT.append(process)
     return "", "the process does not end, even when killed"

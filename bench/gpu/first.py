@@ -51,7 +51,8 @@ ALGORITHMS = (
     "sparse_wgmma",
     "sparse_mma",
 )
-"""Tried first in each precision: most of the time of networks is theirs."""
+"""Tried first in each precision: most of the time of networks is theirs. Each stands for those whose names it begins
+too, unless a longer one does."""
 SPARE = 2
 """Cores left for the driver and for this process."""
 LEAST_S = 10.0
@@ -128,8 +129,8 @@ def in_order(names: Sequence[str]) -> list[str]:
         algorithm, _, precision = name.rpartition(" ")
         if precision not in WORTH:
             return -1, 0
-        base = algorithm.partition("_")[0]
-        return WORTH.index(precision), ALGORITHMS.index(base) if base in ALGORITHMS else len(ALGORITHMS)
+        able = [one for one in ALGORITHMS if algorithm == one or algorithm.startswith(f"{one}_")]
+        return WORTH.index(precision), ALGORITHMS.index(max(able, key=len)) if able else len(ALGORITHMS)
 
     return sorted(names, key=worth)
 

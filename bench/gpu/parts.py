@@ -18,6 +18,8 @@ FAMILY_S = 240.0
 COMPILING_S = 60.0
 """Seconds that compiling a network takes beside measuring, agreement with the reference included. An estimate that only
 decides what is begun."""
+MOST_COMPILING_S = 180.0
+"""After so long beside measuring, a compilation hangs: it is a failed row, and the next network is tried."""
 PLANS_S = 120.0
 """What building and running all plans of a network takes; an estimate..."""
 MOST_PLANS_S = 400.0
@@ -114,7 +116,8 @@ def tune(asked: Asked) -> bool:
     whole = True
     for network, precision in _pairs(asked):
         key = key_of(network, precision)
-        if notes.rows.get(key, {}).get("budget_s", 0.0) >= asked.budget_s:
+        before = notes.rows.get(key, {})
+        if before.get("hung") or before.get("budget_s", 0.0) >= asked.budget_s:
             continue
         # What is left of the last minutes is spent on a smaller budget rather than not at all.
         budget = min(asked.budget_s, asked.deadline.left - CLOSING_S - COMPILING_S)
@@ -137,16 +140,21 @@ def tune(asked: Asked) -> bool:
 
 
 def compiled(asked: Asked, network: str, precision: str, budget: float) -> Row | None:
-    """The report of a compilation, or its `problem`; None where the time was over before it ended."""
+    """The report of a compilation, or its `problem`; None where only the time of this call was over.
+
+    A compilation that the end of a call has cut off twice counts as one that hangs.
+    """
     artifact = artifact_of(asked, network, precision)
     arguments = [network, precision, "--budget", f"{budget:.1f}", "--records", str(_records(asked))]
     arguments += ["--folder", str(asked.out / "models"), "--artifact", str(artifact), "--kept", str(_kernels(asked))]
     artifact.with_suffix(".json").unlink(missing_ok=True)
-    ended = asked.run("bench.gpu.compiling", arguments, asked.seconds(float("inf")))
-    if ended.status is None:
-        return None
-    if ended.status:
-        return {"problem": ended.said[-600:], "budget_s": budget}
+    most = MOST_COMPILING_S + budget
+    limit = asked.seconds(most)
+    ended = asked.run("bench.gpu.compiling", arguments, limit)
+    if ended.status != 0:
+        if ended.status is None and limit < most and not _cut_off_before(asked, key_of(network, precision)):
+            return None
+        return _failed_compilation(ended, limit, budget)
     report = json.loads(artifact.with_suffix(".json").read_text())
     kept = (
         "kernels",
@@ -159,6 +167,24 @@ def compiled(asked: Asked, network: str, precision: str, budget: float) -> Row |
     )
     worst = max((error["max_relative"] for error in report["errors"]), default=None)
     return {**{name: report[name] for name in kept}, "budget_s": budget, "worst_error": worst}
+
+
+def _failed_compilation(ended: Ended, limit: float, budget: float) -> Row:
+    """A row with the step at which it was, and whether it `hung`."""
+    stage = ended.output.strip().splitlines()[-1] if ended.output.strip() else ""
+    said = ended.said[-600:]
+    if ended.status is None or ended.status < 0:
+        became = f"did not end in {limit:.0f} s" if ended.status is None else f"ended with status {ended.status}"
+        said = f"{became} at `{stage or 'its beginning'}`: {said}"
+    return {"problem": said, "stage": stage, "hung": ended.status is None, "budget_s": budget}
+
+
+def _cut_off_before(asked: Asked, key: str) -> bool:
+    """Whether the end of a call has cut this off before; from now on it has."""
+    notes = asked.notebook("cut_off")
+    before = key in notes.rows
+    notes.put(key, {})
+    return before
 
 
 def told_compilation(row: Row) -> str:
@@ -200,24 +226,29 @@ def _planned(asked: Asked, network: str, precision: str) -> Row | None:
     arguments = [network, precision, "--records", str(_records(asked)), "--folder", str(asked.out / "models")]
     arguments += ["--kept", str(_kernels(asked)), "--json", str(file)]
     ended = asked.run("bench.gpu.schedules", arguments, limit)
-    if ended.status is None and limit < MOST_PLANS_S:
+    key = key_of(network, precision)
+    if ended.status is None and limit < MOST_PLANS_S and not _cut_off_before(asked, f"plans of {key}"):
         return None
+    found = [{**row, "model": key} for row in json.loads(file.read_text())] if file.exists() else []
+    row: Row = {"passed": bool(found) and not any(one["wrong"] or "problem" in one for one in found), "plans": found}
     if ended.status != 0:
         became = f"did not end in {limit:.0f} s" if ended.status is None else f"ended with status {ended.status}"
-        return {"model": key_of(network, precision), "threads": 1, "problem": f"{became}: {ended.said[-600:]}"}
-    found = [{**row, "model": key_of(network, precision)} for row in json.loads(file.read_text())]
-    return {"passed": not any(row["wrong"] for row in found), "plans": found}
+        row |= {"model": key, "threads": 1, "passed": False, "problem": f"{became}: {ended.said[-600:]}"}
+    return row
 
 
 def told_plans(row: Row) -> str:
     """One line for people."""
-    if "problem" in row:
-        return f"failed: {row['problem']}"
-    return ", ".join(
-        f"{one['scheduler']} {1e3 * one['ms']:.1f} µs (predicted {1e3 * one['predicted_ms']:.1f})"
-        + (f", WRONG by {one['differs']:.1e}" if one["wrong"] else "")
-        for one in row["plans"]
-    )
+    plans = ", ".join(_told_plan(one) for one in row["plans"])
+    return f"failed: {row['problem']}{'; ' * bool(plans)}{plans}" if "problem" in row else plans
+
+
+def _told_plan(one: Row) -> str:
+    timed = "not timed" if one["ms"] is None else f"{1e3 * one['ms']:.1f} µs"
+    said = f"{one['scheduler']} {timed} (predicted {1e3 * one['predicted_ms']:.1f})"
+    if one["wrong"]:
+        said += f", WRONG by {one['differs']:.1e}" + f", in {one.get('differing')} runs" * bool(one.get("differing"))
+    return said + (f", FAILED: {one['problem']}" if "problem" in one else "")
 
 
 def kernels(asked: Asked) -> bool:

@@ -1,9 +1,10 @@
 """`python -m bench.gpu.schedules NETWORK PRECISION`: every plan that is found for a network.
 
-They run on this machine's GPU in turn, beside their predictions.
+They run on this machine's GPU in turn, beside their predictions, in processes of their own.
 
 All plans are under the tiles that the records name; nothing is tuned. A plan whose outputs differ from those of the
-sequential one is `wrong`.
+sequential one, or from run to run, is `wrong`; of one that fails or hangs a row says its `problem`. Rows are written
+as they are found, without times until all plans have run in turn.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,12 @@ from bench.schedule.row import rows
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
-from compiler.devices.whole import race_programs
+from compiler.devices.cuda.measure.apart import Lost
+from compiler.devices.cuda.measure.bench import Refused
+from compiler.devices.cuda.measure.programs import ProgramsApart
+from compiler.devices.whole import laid_out
 from compiler.errors import TilewrightError
-from compiler.ir.program import Program
-from compiler.pack.bare import lay_out
-from compiler.pack.loader import Model
-from compiler.pack.pack import WEIGHTS
-from compiler.trace import never_stops
+from compiler.measure.plans import Raced
 
 RUNS = 20
 """Of each plan, whose outputs are compared."""
@@ -58,55 +58,104 @@ def main(arguments: list[str]) -> int:
     options = CompileOptions(target=given.target, precision=given.precision, tuning_budget_s=0.0)
     file = model_file(given.network, given.folder)
     one, known = Subject(given.network, "zoo", file), read(given.records)
+
+    def keep(rows: Sequence[Mapping[str, Any]]) -> None:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+
     try:
-        found = raced(
-            find(one, options, known, 0.0),
-            persistent_of(one, options, known),
-            given.network,
-            given.precision,
-            file,
-        )
+        schedules = find(one, options, known, 0.0)
+        raced(schedules, persistent_of(one, options, known), given.network, given.precision, file, keep)
     except TilewrightError as error:
         print(problem(error), file=sys.stderr)
         return 1
-    given.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
 def raced(
-    schedules: Schedules, persistent: Schedules | None, network: str, precision: str, file: Path
+    schedules: Schedules,
+    persistent: Schedules | None,
+    network: str,
+    precision: str,
+    file: Path,
+    keep: Callable[[Sequence[Mapping[str, Any]]], None],
 ) -> list[dict[str, Any]]:
-    """A row for each plan (`bench.schedule.row`), with `differs`: from the first plan's outputs, as a relative norm."""
+    """A row for each plan (`bench.schedule.row`), with what came of running it by itself (`Tried`).
+
+    `keep` is given all rows so far after each plan, and after the race.
+    """
     settled, both = schedules.settled, [schedules, *([persistent] if persistent else [])]
     programs = [each.settled.backend.emit(each.kernels, one.plan) for each in both for one in each.found]
     schedules = replace(schedules, found=tuple(one for each in both for one in each.found))
     plans = [one.plan for one in schedules.found]
-    given = inputs_of(onnx.load(file), SEED)
-    differs = differences(schedules, programs, given, file.parent)
-    times = race_programs(programs, plans, settled.backend.target.name, SEED, never_stops, file.parent)
-    made = rows(network, schedules, times, schedules.taken(times, float("inf")))
-    return [
-        {**row, "precision": precision, "differs": one, "wrong": not one <= TOLERANCE[precision]}
-        for row, one in zip(made, differs, strict=True)
-    ]
+    tried: list[Tried] = []
+
+    def table(times: Sequence[Raced] | None) -> list[dict[str, Any]]:
+        made = rows(network, schedules, times, schedules.taken(times, float("inf")))
+        told = [one.to_json(precision) for one in tried]
+        return [{**row, "precision": precision, **one} for row, one in zip(made, told, strict=False)]
+
+    apart = ProgramsApart(SEED, inputs_of(onnx.load(file), SEED))
+    with closing(apart), laid_out(programs, plans, settled.backend.target.name, file.parent) as folders:
+        for folder in folders:
+            tried.append(_tried(apart, folder, tried[0].outputs if tried else ()))
+            keep(table(None))
+        times = _times(apart, folders, tried, precision)
+    made = table(times)
+    keep(made)
+    return made
 
 
-def differences(
-    schedules: Schedules, programs: Sequence[Program], given: Mapping[str, np.ndarray], place: Path
-) -> list[float]:
-    """How far each plan's outputs are from the first one's.
+@dataclass(frozen=True)
+class Tried:
+    """What came of RUNS runs of a plan.
 
-    Of several runs the farthest, since streams may meet otherwise each time.
+    outputs    of the first run
+    differs    how far these are from the first plan's, as a relative norm
+    differing  runs that gave other bits than the first
+    problem    why there is nothing of that, or no time
     """
-    outputs: list[list[list[np.ndarray]]] = []
-    for program, found in zip(programs, schedules.found, strict=True):
-        with TemporaryDirectory(dir=place, prefix=".plan-") as name:
-            folder = Path(name)
-            (folder / WEIGHTS).write_bytes(program.weights)
-            lay_out(program, found.plan, schedules.settled.backend.target.name, folder / WEIGHTS, folder / "plan")
-            with Model(folder / "plan", verify=False) as model:
-                outputs.append([[array.copy() for array in model.run(given).values()] for _ in range(RUNS)])
-    return [max(difference(run, outputs[0][0]) for run in one) for one in outputs]
+
+    outputs: Sequence[np.ndarray] = ()
+    differs: float | None = None
+    differing: int = 0
+    problem: str = ""
+
+    def is_wrong(self, precision: str) -> bool:
+        """Whether it computes something else than the first plan, or not always the same."""
+        return self.differs is not None and (bool(self.differing) or not self.differs <= TOLERANCE[precision])
+
+    def to_json(self, precision: str) -> dict[str, Any]:
+        """The fields of a row."""
+        wrong = self.is_wrong(precision)
+        found = {"differs": self.differs, "differing": self.differing, "wrong": wrong}
+        return {**found, **({"problem": self.problem} if self.problem else {})}
+
+
+def _tried(apart: ProgramsApart, folder: Path, expected: Sequence[np.ndarray]) -> Tried:
+    try:
+        outputs, differing = apart.run(folder, RUNS)
+    except (Refused, Lost) as error:
+        return Tried(problem=str(error)[-600:])
+    return Tried(outputs, difference(outputs, expected or outputs), differing)
+
+
+def _times(apart: ProgramsApart, folders: Sequence[Path], tried: list[Tried], precision: str) -> Sequence[Raced] | None:
+    """Of all plans, as left out where they are not sound. A race that is lost is the `problem` of all that were in it.
+
+    None where the first plan is not sound, beside which the others are timed, or the race was lost.
+    """
+    sound = [at for at, one in enumerate(tried) if not one.problem and not one.is_wrong(precision)]
+    if 0 not in sound:
+        return None
+    try:
+        raced = apart.race([folders[at] for at in sound], None)
+    except (Refused, Lost) as error:
+        for at in sound:
+            tried[at] = replace(tried[at], problem=f"the race was lost: {error}"[-600:])
+        return None
+    found = dict(zip(sound, raced or (), strict=bool(raced)))
+    left_out = "wrong, or it did not run"
+    return [found.get(at) or Raced.left_out(left_out) for at in range(len(folders))] if found else None
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
 def measured(predicted_s: float, raced: Raced | None) -> dict[str, Any]:
     """What a plan took when it was run; nulls where it was not."""
     names = ("ms", "spread_ms", "prediction_gap", "ratio", "ratio_interval")
-    if raced is None:
+    if raced is None or raced.problem:
         return dict.fromkeys(names)
     spread, ratio = raced.spread, raced.ratio
     interval = None if ratio.low is None else [ratio.low, ratio.high]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,13 +41,23 @@ def race_programs(
     spent from `share`, if there is one, and takes as long as it allows. None after a stop request, or where
     nothing can be written.
     """
-    with ExitStack() as opened:
-        opened.enter_context(share.spending() if share else nullcontext())
+    with share.spending() if share else nullcontext():
         try:
-            folders = _laid_out(programs, plans, target, Path(opened.enter_context(_folder(place))))
+            with laid_out(programs, plans, target, place) as folders:
+                return race_folders(folders, seed, stop_requested, share.left if share else None, inputs)
         except OSError:
             return None
-        models = opened.enter_context(ExitStack())
+
+
+def race_folders(
+    folders: Sequence[Path],
+    seed: int,
+    stop_requested: StopRequest,
+    left: Callable[[], float] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> list[Raced] | None:
+    """The same for programs that are laid out; `left` says how many seconds there are. Raises RunError."""
+    with ExitStack() as models:
 
         def fresh() -> list[Run]:
             """All closed, then all opened anew: where memory comes to lie changes how fast a plan runs."""
@@ -56,16 +66,22 @@ def race_programs(
             return [_bound(model, inputs or model.random_inputs(seed)) for model in instances]
 
         if len(folders) > 1:
-            raced = race_plans(fresh, seed, stop_requested, left=share.left if share else None)
+            raced = race_plans(fresh, seed, stop_requested, left=left)
         else:
             raced = time_alone(fresh, stop_requested)
-        models.close()
-        if raced is None:
-            return None
-        return [
-            replace(one, spans=_traced(folder, one, inputs, seed, stop_requested))
-            for one, folder in zip(raced, folders, strict=True)
-        ]
+    if raced is None:
+        return None
+    return [
+        replace(one, spans=_traced(folder, one, inputs, seed, stop_requested))
+        for one, folder in zip(raced, folders, strict=True)
+    ]
+
+
+@contextmanager
+def laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, place: Path) -> Iterator[list[Path]]:
+    """Each program as the loader opens it, in a folder in `place` that goes afterwards. Raises OSError."""
+    with TemporaryDirectory(dir=place, prefix=".plans-") as name:
+        yield _laid_out(programs, plans, target, Path(name))
 
 
 def _traced(
@@ -79,10 +95,6 @@ def _traced(
             return tuple(model.trace(inputs or model.random_inputs(seed), traces_of(raced.spread.median)))
         except RunError:
             return ()
-
-
-def _folder(place: Path) -> TemporaryDirectory[str]:
-    return TemporaryDirectory(dir=place, prefix=".plans-")
 
 
 def _laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, folder: Path) -> list[Path]:

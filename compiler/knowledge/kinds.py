@@ -32,6 +32,8 @@ Left out: measured where that is allowed, else counted as 0.
 """
 SPANS = "spans"
 """When the tasks of a plan ran (`compiler.steps.spans`)."""
+PROBLEM = "problem"
+"""Why a plan was left out of a race: it failed, hung or computed something else. Its seconds mean nothing."""
 SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"
 """With which tuning budget something was searched, and whether nothing promising was left (`known.covers`)."""
 SOURCE = "source"
@@ -121,7 +123,10 @@ PLAN = Kind(
     "the whole model under one schedule, beside the sequential one",
     "the digest of the model's kernels and of the buffers that join them",
     frozenset(
-        ("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, SOURCE, "ratio", "low", "high", "found_s", SPANS)
+        (
+            *("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, SOURCE),
+            *("ratio", "low", "high", "found_s", SPANS, PROBLEM),
+        )
     ),
 )
 STREAM = Kind(

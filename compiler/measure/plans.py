@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.ir.machine import MOST_SECONDS
 from compiler.measure.benchmark import (
     BLOCK_S,
     LEAST_ROUNDS,
@@ -55,12 +56,18 @@ class Raced:
     """One plan's runs in seconds, and its time over that of the first plan, by rounds that ran next to each other.
 
     `spans` are begin and end of each of its tasks, in the plan's order, in seconds from the beginning of a run:
-    medians; empty where they cannot be had.
+    medians; empty where they cannot be had. `problem` says why a plan was left out, whose other fields mean nothing.
     """
 
     spread: Spread
     ratio: Comparison
     spans: tuple[tuple[float, float], ...] = ()
+    problem: str = ""
+
+    @staticmethod
+    def left_out(problem: str) -> Raced:
+        """Of a plan that failed, hung or computed something else: as slow as can be said."""
+        return Raced(Spread.of([MOST_SECONDS]), Comparison(MOST_SECONDS, None, None), problem=problem)
 
 
 class _Stopped(Exception):

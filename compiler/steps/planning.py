@@ -158,6 +158,8 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         clock.done()
     choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
     session.add_records(choice.fresh)
+    for said in choice.left_out:
+        session.trace.notice(f"a plan was left out of the race: {said}")
     taken = next(one for one in found if one.plan is choice.plan)
     if wants_resident and resident_blocks and not taken.plan.residents:
         session.trace.notice(why_not_persistent(scheduled, resident_blocks))

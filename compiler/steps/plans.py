@@ -20,7 +20,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.target import Target
 from compiler.knowledge.budget import Share
 from compiler.knowledge.carried import holds, present, together
-from compiler.knowledge.kinds import PLAN, SEARCH, SOURCE, SPANS, STATE
+from compiler.knowledge.kinds import PLAN, PROBLEM, SEARCH, SOURCE, SPANS, STATE
 from compiler.knowledge.making import Searched, plan_record, search_marker
 from compiler.knowledge.records import Records
 from compiler.measure.plans import LEAST_S, Raced, expected_seconds, expected_seconds_alone
@@ -38,6 +38,8 @@ DIGITS = 24
 """Hexadecimal, of a digest."""
 LONGEST_SPANS = 12_000
 """Characters of text that a record carries of when tasks ran; of a plan with more tasks it says nothing."""
+LONGEST_PROBLEM = 500
+"""Characters of why a plan was left out."""
 
 Race = Callable[[Sequence[Plan]], Sequence[Raced] | None]
 """Runs plans whole, the first one being what the others are compared with; None when it was called off."""
@@ -89,6 +91,12 @@ class Choice:
     traced: tuple[tuple[Span, ...], ...] = ()
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Of each plan that failed, hung or computed something else in this run, who found it and what it did."""
+        plans = (record.variant for record in self.fresh if record.kind == PLAN.name)
+        return tuple(f"{plan['scheduler']}: {plan[PROBLEM]}" for plan in plans if PROBLEM in plan)
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Of the plan's own tasks."""
         each = zip(self.reached, self.traced, strict=True)
@@ -120,6 +128,7 @@ def choose_plan(
     held = [record for record in records.values() if id(record) not in before]
     records |= fresh
     faster = [at for at, record in records.items() if at and _is_faster(record)]
+    # One that was left out has a record, so that it is neither trusted nor run again.
     trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
     taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
@@ -247,20 +256,22 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
         "found_s": found[at].seconds,
         SOURCE: _source(found, at, subject),
         **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
+        **({PROBLEM: raced.problem[:LONGEST_PROBLEM]} if raced.problem else {}),
     }
     return plan_record(subject.key, about, subject.target, reached, raced.spread, plan.lanes)
 
 
 def _reached(found: Found, record: Record | None, taken: bool) -> PlanReached:
     plan = found.plan
-    details: Mapping[str, Any] = record.variant if record else {}
+    is_sound = record is not None and PROBLEM not in record.variant
+    details: Mapping[str, Any] = record.variant if record and is_sound else {}
     return PlanReached(
         scheduler=plan.scheduler,
         lanes=plan.lanes,
         waits=sum(len(task.waits) for task in plan.tasks),
         predicted_s=plan.predicted_s,
         found_s=details.get("found_s", found.seconds),
-        measured_s=record.seconds if record else None,
+        measured_s=record.seconds if record and is_sound else None,
         ratio=details.get("ratio"),
         low=details.get("low"),
         high=details.get("high"),

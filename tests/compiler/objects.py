@@ -105,7 +105,7 @@ def keep_cubins(patch: pytest.MonkeyPatch) -> None:
 
     def compiled(source: str, architecture: str, name: str = "kernels.cu") -> nvrtc.Compiled:
         runtime = files("compiler.devices.cuda.runtime")
-        headers = [runtime.joinpath(header).read_text() for header in nvrtc.HEADERS]
+        headers = [runtime.joinpath(header).read_text() for header in (*nvrtc.HEADERS, *nvrtc.WHERE_NEEDED)]
         headers.append((files("compiler.codegen") / SMALL_HEADER).read_text())
         held = sorted(field.name for field in fields(nvrtc.Compiled))
         key = repr((source, headers, name, architecture, nvrtc.OPTIONS, nvrtc.version(), held))

@@ -41,7 +41,7 @@ NAMES = (
         r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP|BYTE_WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE
     ),
 )
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8, "u8": np.uint8}
 
 
 def integers(shape: tuple[int, ...], seed: int, dtype: type = np.float32) -> np.ndarray:
@@ -49,6 +49,13 @@ def integers(shape: tuple[int, ...], seed: int, dtype: type = np.float32) -> np.
     random = np.random.default_rng(seed)
     signed: np.ndarray = random.integers(1, 9, shape) * random.choice([-1, 1], shape)
     return signed.astype(dtype)
+
+
+def operand(shape: tuple[int, ...], seed: int, dtype: type) -> np.ndarray:
+    """Whole numbers; unsigned bytes of every size, of which some are negative as signed ones."""
+    if dtype is not np.uint8:
+        return integers(shape, seed, dtype)
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
 
 
 def conversions(device: Device) -> list[Outcome]:
@@ -131,9 +138,9 @@ def ldmatrix(device: Device, matrices: int, transposed: bool) -> list[Outcome]:
 
 def mma(device: Device, kind: str) -> list[Outcome]:
     """One product of a warp: registers of `a` and `b` as the manual's figures place them, sums likewise."""
-    k, dtype = int(re.findall(r"k(\d+)", kind)[0]), DTYPES[kind.split("_")[1]]
-    sums_dtype = np.int32 if dtype is np.int8 else np.float32
-    a, b, d = integers((16, k), 8, dtype), integers((k, 8), 9, dtype), integers((16, 8), 10, sums_dtype)
+    k, (dtype, *others) = int(re.findall(r"k(\d+)", kind)[0]), [DTYPES[name] for name in kind.split("_")[1:]]
+    sums_dtype = np.int32 if k == 32 else np.float32
+    a, b, d = operand((16, k), 8, dtype), operand((k, 8), 9, (others or [dtype])[0]), integers((16, 8), 10, sums_dtype)
     rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
     registers_a, registers_b = fragments(a, b, 4 // a.itemsize)
     sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
@@ -309,7 +316,10 @@ def _of_demonstrations(name: str, demonstrations: Sequence[str], needs: str = "s
     return Family(name, source, tuple(trials), (), needs)
 
 
-KINDS = ("m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_tf32", "m16n8k32_s8")
+KINDS = (
+    *("m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_tf32"),
+    *("m16n8k32_s8", "m16n8k32_u8", "m16n8k32_u8_s8", "m16n8k32_s8_u8"),
+)
 FAMILIES: tuple[Family, ...] = (
     _of_intrinsics("conversions", _trials(rounding=conversions, approximations=approximations)),
     _of_intrinsics(

@@ -10,6 +10,7 @@ from tests.mutants.mutant import Wanted
 AGREE = "tests/compiler/prove/test_agree.py"
 FUSE = "tests/compiler/fuse/test_fuse.py"
 GUARDS = "tests/compiler/devices/cpu/emit/test_guards.py"
+EMITTED = "tests/ptx/test_families.py::test_single_instructions_do_what_their_families_expect"
 PLANS = "tests/compiler/schedule/test_schedule.py"
 RANGES = "tests/compiler/steps/test_ranges_of_sizes.py"
 RECORDS = "tests/compiler/ir/test_machine.py"
@@ -305,5 +306,55 @@ FIXED: tuple[Wanted, ...] = (
         ".where(Job.id == job_id, Job.fence == fence, Job.state.in_(HELD))",
         ".where(Job.id == job_id, Job.state.in_(HELD))",
         ("tests/service/jobs/scheduling/test_lease.py",),
+    ),
+    # What NVRTC emits of text that the double of CUDA replaces by its own.
+    Wanted(
+        "inline PTX: two registers of a product's operand change places",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0",
+        "f32.f16.f16.f32 {%0, %1, %2, %3}, {%5, %4, %6, %7}, {%8, %9}, {%0",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: two registers of a sparse product's operand change places",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}",
+        "m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %10, %9, %11}",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: a conversion to bytes cuts off",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "cvt.rni.sat.s8.f32 %0",
+        "cvt.rzi.sat.s8.f32 %0",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: a copy of 8 bytes reads them all",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "cp.async.ca.shared.global [%0], [%1], 8, %2;",
+        "cp.async.ca.shared.global [%0], [%1], 8;",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: matrices are loaded as they lie, not transposed",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "m8n8.x2.trans.shared.b16",
+        "m8n8.x2.shared.b16",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: a descriptor's stride lies a bit higher",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "((stride & 0x3ffff) >> 4) << 32",
+        "((stride & 0x3ffff) >> 4) << 33",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: unsigned bytes of a sparse product are taken as signed",
+        "compiler/devices/cuda/runtime/tw_wgmma_bytes.h",
+        'TW_WGMMA_SP_OF(s8_u8, "s8.u8", __VA_ARGS__)',
+        'TW_WGMMA_SP_OF(s8_u8, "s8.s8", __VA_ARGS__)',
+        (EMITTED,),
     ),
 )

@@ -33,13 +33,14 @@ from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.launches import known_launches, measure_launches
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
+from compiler.devices.cuda.measure.programs import race_apart
 from compiler.devices.cuda.measure.splits import known_split, measure_splits
 from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.devices.device import Runner
-from compiler.devices.whole import race_programs
+from compiler.devices.whole import laid_out
 from compiler.encodings.zeros import leaves_out
 from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import ELEMENTS, with_storage
@@ -54,6 +55,7 @@ from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
+from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import PERSISTENT, JointLaunch, ResidentBlocks
 from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.resident import Resident
@@ -72,7 +74,8 @@ def cuda_backend(options: CompileOptions, environment: Mapping[str, str]) -> Cud
     if options.scheduler == PERSISTENT:
         target = target.of_resident_blocks
     toolchain = find_cuda_toolchain(environment_compiler(environment))
-    return CudaBackend(target, toolchain, leaves_zeros_out=options.sparsity == "auto")
+    granted = options.tolerance or DEFAULT_TOLERANCE.get(options.precision, max(DEFAULT_TOLERANCE.values()))
+    return CudaBackend(target, toolchain, options.sparsity == "auto", granted)
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,13 @@ class CudaBackend:
     """`Backend` for a CUDA target, NVRTC and a C compiler for the host's side.
 
     leaves_zeros_out  whether kernels may leave out weights that are zero
+    granted           by what part of an output's largest value two plans of a model may differ
     """
 
     target: CudaTarget
     toolchain: CudaToolchain
     leaves_zeros_out: bool = True
+    granted: float = DEFAULT_TOLERANCE["fp32"]
     candidates: Candidates = field(init=False, repr=False, compare=False)
     _images: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of the plans that were emitted so far: those that race share most kernels, and one of them is emitted again."""
@@ -292,9 +297,10 @@ class CudaBackend:
         share: Share | None = None,
         inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
-        """Each plan is run as artifacts are.
+        """Each plan is run as artifacts are, in a process that it may take with it: one that fails is left out.
 
-        One CUDA graph a run, from and to memory of the GPU, until its outputs are there.
+        One CUDA graph a run, from and to memory of the GPU, until its outputs are there. Raises RunError where the
+        first plan fails.
         """
         if not self.target.is_here:
             return None
@@ -303,7 +309,13 @@ class CudaBackend:
             if stop_requested():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share=share, inputs=inputs)
+        with share.spending() if share else nullcontext():
+            try:
+                with laid_out(programs, plans, self.target.name, place) as folders:
+                    left = share.left if share else None
+                    return race_apart(folders, self.granted, seed, stop_requested, left, inputs)
+            except OSError:
+                return None
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         """An empty store of weights, aligned as kernels read them; `earlier` is shared where it is equal."""

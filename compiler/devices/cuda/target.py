@@ -201,15 +201,31 @@ def resolve(name: str, here: Gpu | None = None) -> CudaTarget:
         return _here(known, here)
     if name not in known:
         raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use cuda, or one of {', '.join(known)}")
-    if here is not None and here.capability == known[name].capability:
+    if here is not None and serving(here.capability) == known[name]:
         return _here(known, here)
     return known[name]
+
+
+def serving(capability: tuple[int, int]) -> CudaTarget | None:
+    """The profile whose machine code a GPU runs: of its major capability the one with the next lower minor, or its own.
+
+    Code that is for one architecture alone (`sm_90a`) serves that one. As artifacts choose, whose machine code serves
+    the GPUs of a major capability from its minor one on ("CUDA C++ Programming Guide", "Binary Compatibility").
+    """
+    major, minor = capability
+    able = [
+        one
+        for one in PROFILES
+        if one.capability == capability
+        or (one.capability[0] == major and one.capability[1] < minor and not one.architecture.endswith("a"))
+    ]
+    return max(able, key=lambda one: one.capability, default=None)
 
 
 def _here(known: Mapping[str, CudaTarget], here: Gpu) -> CudaTarget:
     """The profile of a GPU's architecture, with what its driver says."""
     major, minor = here.capability
-    profile = known.get(f"cuda:sm_{major}{minor}")
+    profile = serving(here.capability)
     if profile is None:
         raise TargetUnavailable(
             f"{here.name} has compute capability {major}.{minor}, which no target is for",

@@ -3,6 +3,9 @@
 The double has to be found under the driver's name. What is launched g++ has compiled, and the double is told which
 library stands for which image; by TW_DOUBLE so is the process that measures, which is one of these too. What tiles need
 of registers NVRTC says. Times mean nothing, and few launches are timed.
+
+TW_PLAN_FAULT, such as `hang plan1`, injects a fault into a program that is run in a process of its own, by the name of
+its folder: `tests/compiler/devices/cuda/measure/faulty_programs.py` has them.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ import sys
 from pathlib import Path
 
 from compiler.devices.cuda import nvrtc
-from compiler.devices.cuda.measure import apart, bench, switches
+from compiler.devices.cuda.measure import apart, bench, programs, switches
 from compiler.measure import plans
 from tests.compiler.devices.cuda.artifact_on_double import image_file, on_double
 from tests.compiler.devices.cuda.compiling_on_double import stand_in
+from tests.compiler.devices.cuda.measure.faulty_programs import inject
 from tests.cuda_double.double import SONAME, compile_kernels
 from tests.gpu import intrinsics
 
@@ -44,9 +48,12 @@ def main(arguments: list[str]) -> None:
     for artifact in (Path(argument) for argument in rest if argument.endswith(".tw")):
         if artifact.exists():
             tell(on_double(artifact).settings)
+    if injected := os.environ.get("TW_PLAN_FAULT"):
+        inject(*injected.split())
     stand_in()
     nvrtc.compile_cuda = compiled
     apart.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure")
+    programs.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure.programs")
     bench.FORKS, bench.ALTERNATIONS, bench.ALTERNATED, bench.MOST_LAUNCHES, switches.SAMPLES = 2, 4, 2, 4, 2
     plans.SECONDS = 0.01
     sys.argv = [module, *rest]

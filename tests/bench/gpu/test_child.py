@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -46,6 +48,23 @@ def test_a_child_whose_time_is_over_is_ended_with_all_that_it_started(
     ended = child.run("work", [], 0.1)
     assert ended.status is None
     assert is_over(int(ended.output))
+
+
+def test_a_process_that_does_not_end_even_when_killed_holds_up_nothing(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose kernel the driver cannot end: nothing is delivered to it, and nobody waits for it."""
+    module.write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setattr(child, "GRACE_S", 0.1)
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda process, number: sent.append((process, number)))
+    ended = child.run("work", [], 0.1)
+    assert (ended.status, ended.said) == (None, "the process does not end, even when killed")
+    assert [number for _, number in sent] == [signal.SIGTERM, signal.SIGKILL]
+    monkeypatch.undo()
+    left = child.LEFT.pop()
+    os.killpg(left.pid, signal.SIGKILL)
+    assert left.wait() == -signal.SIGKILL
 
 
 def is_over(process: int) -> bool:

@@ -57,6 +57,19 @@ def test_single_instructions_come_first_then_precisions_and_algorithms_by_worth(
     assert ordered[:count] == [family.name for family in intrinsics.FAMILIES]
     assert ordered[count : count + 3] == ["mma fp16", "mma_3xtf32 fp16", "mma_image fp16"]
     assert ordered.index("transpose fp16") < ordered.index("sparse fp16") < ordered.index("integer fp16")
+    fp16 = [name.rpartition(" ")[0] for name in ordered if name.endswith(" fp16")]
+    sparse = [name for name in fp16 if name.startswith("sparse") and "integer" not in name and "ffma" not in name]
+    assert sparse == ["sparse", "sparse_wgmma", "sparse_mma", "sparse_mma_3xtf32", "sparse_mma_tf32"]
+
+
+def test_every_algorithm_that_is_tried_first_is_one() -> None:
+    named = {name.rpartition(" ")[0] for name in kernels.names()}
+    assert named >= {*first.ALGORITHMS}
+
+
+def test_precisions_follow_each_other_in_the_order_of_their_worth() -> None:
+    ordered = first.in_order([*kernels.names(), *(family.name for family in intrinsics.FAMILIES)])
+    count = len(intrinsics.FAMILIES)
     precisions = [name.rpartition(" ")[2] for name in ordered[count:]]
     assert list(dict.fromkeys(precisions)) == list(first.WORTH)
 

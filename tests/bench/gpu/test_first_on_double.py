@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from bench.gpu import child, first, repeated, run
+from bench.gpu import child, first, parts, repeated, run
 from bench.gpu.child import Ended
 from bench.gpu.notebook import Deadline
 from bench.gpu.parts import Asked
@@ -34,10 +34,14 @@ class OnDouble:
     """Stands for `child.run`: the same processes, which find the double under the driver's name."""
 
     modules: list[str] = field(default_factory=list)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with a network, by its name: every run of it."""
 
     def __call__(self, module: str, arguments: Sequence[str], seconds: float) -> Ended:
         self.modules.append(module)
         environment = {"LD_LIBRARY_PATH": str(build_runtime().parent), "TW_DOUBLE": "sm=90"}
+        if arguments and arguments[0] in self.faults:
+            environment["TW_PLAN_FAULT"] = f"{self.faults[arguments[0]]} *"
         fewer = ["--runs", str(RUNS)] * (module == "bench.gpu.repeated")
         ended = child.run("tests.bench.gpu.on_double", [module, *arguments, *fewer], seconds, environment)
         if "--list" not in arguments or ended.status != 0:
@@ -67,6 +71,32 @@ def test_the_first_half_hour_runs_through_on_the_double_and_is_not_run_twice(
     children.modules.clear()
     assert first.first(asked)
     assert children.modules == ["tests.gpu"], "families are listed, and nothing is done again"
+
+
+def test_a_network_that_hangs_crashes_or_is_wrong_costs_its_own_row_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rehearsal: three networks have a fault in every run, and the row of each says so; the others are as ever."""
+    networks = ("tiny_mobile", "tiny_lstm", "tiny_inception", "tiny_cnn")
+    monkeypatch.setattr(first, "NETWORKS", networks)
+    monkeypatch.setattr(parts, "MOST_COMPILING_S", 100.0)
+    children = OnDouble(faults={"tiny_mobile": "hang", "tiny_lstm": "crash", "tiny_inception": "wrong"})
+    said: list[str] = []
+    asked = Asked(tmp_path, "sources", "the double", "", networks, Deadline.after(3600), said.append, run=children)
+    assert first.first(asked)
+    rows = asked.notebook("first").rows
+    assert rows.keys() == {"facts", "probe", *FAMILIES, *(f"{name} fp16" for name in networks)}
+    hung, crashed, wrong, right = (rows[f"{name} fp16"] for name in networks)
+    assert "did not end in 100 s at `agree" in hung["problem"]
+    assert "ended with status -11 at `agree" in crashed["problem"]
+    assert wrong["problem"]
+    assert wrong["stage"].startswith("agree")
+    assert not wrong["hung"]
+    assert (right["passed"], right["repeated"]["differing"]) == (True, [])
+    assert run.status({"first": rows}) == 1
+    children.modules.clear()
+    assert first.first(asked), "a network with a fault is not tried again"
+    assert children.modules == ["tests.gpu"]
 
 
 def test_all_plans_of_a_network_run_and_one_of_them_has_blocks_that_stay(tmp_path: Path) -> None:

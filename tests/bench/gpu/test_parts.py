@@ -6,7 +6,7 @@ What is done, what is left when the time is over, what a failure leaves behind.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,55 @@ def test_a_network_that_cannot_be_compiled_is_told_and_the_next_one_taken(asked:
     played.status = 1
     assert parts.tune(asked)
     assert [row["problem"] for row in asked.notebook("tune").rows.values()] == ["the last words"] * 4
+
+
+def hanging(played: Played, network: str) -> Callable[[str, Sequence[str], float], Ended]:
+    """Children of which the compilation of one network never ends."""
+
+    def run(module: str, arguments: Sequence[str], seconds: float) -> Ended:
+        if module == "bench.gpu.compiling" and arguments[0] == network:
+            played.calls.append((module, list(arguments)))
+            return Ended(None, "load\nagree\n", "load\nagree\n")
+        return played(module, arguments, seconds)
+
+    return run
+
+
+def test_a_network_that_hangs_is_a_row_with_its_step_and_the_others_are_done(asked: Asked, played: Played) -> None:
+    hung = replace(asked, run=hanging(played, "squeezenet1_0"))
+    for part in (parts.tune, parts.bench, parts.kernels):
+        part(hung)
+    tuned, raced = asked.notebook("tune").rows, asked.notebook("bench").rows
+    assert tuned["squeezenet1_0 fp16"]["problem"].startswith("did not end in 240 s at `agree`: ")
+    assert tuned["squeezenet1_0 fp16"]["stage"] == "agree"
+    assert tuned["resnet50 fp16"]["worst_error"] == 2e-3
+    assert raced["squeezenet1_0 fp16"]["compilation"]["hung"]
+    assert raced["resnet50 fp16"]["compilation"]["worst_error"] == 2e-3
+    assert raced["squeezenet1_0 fp16"]["ms"] == {"ours": 0.1}, "the peers are timed"
+    count = len(played.of("bench.gpu.compiling"))
+    assert parts.tune(hung)
+    assert len(played.of("bench.gpu.compiling")) == count, "none is tried again"
+
+
+def test_a_compilation_that_calls_end_before_twice_counts_as_one_that_hangs(asked: Asked, played: Played) -> None:
+    short = replace(asked, run=hanging(played, "squeezenet1_0"), networks=["squeezenet1_0"], precisions=["fp16"])
+    assert parts.compiled(replace(short, deadline=Deadline.after(100)), "squeezenet1_0", "fp16", 0.0) is None
+    again = parts.compiled(replace(short, deadline=Deadline.after(100)), "squeezenet1_0", "fp16", 0.0)
+    assert again is not None
+    assert again["hung"]
+    assert "did not end in 95 s" in again["problem"]
+
+
+def test_plans_that_ran_before_the_others_hung_are_kept(asked: Asked, played: Played) -> None:
+    def run(module: str, arguments: Sequence[str], seconds: float) -> Ended:
+        played(module, arguments, seconds)
+        return Ended(None, "", "the last words")
+
+    assert parts.plans(replace(asked, run=run, networks=["resnet50"], precisions=["fp16"]))
+    row = asked.notebook("plans").rows["resnet50 fp16"]
+    assert [one["scheduler"] for one in row["plans"]] == ["sequential", "streams"]
+    assert row["problem"] == "did not end in 400 s: the last words"
+    assert not row["passed"]
 
 
 def test_plans_are_run_once_and_a_wrong_one_fails(asked: Asked, played: Played) -> None:

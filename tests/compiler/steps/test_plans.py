@@ -16,7 +16,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TuningBudget
-from compiler.knowledge.kinds import PLAN, SEARCH
+from compiler.knowledge.kinds import PLAN, PROBLEM, SEARCH
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import LEAST_S, Raced, expected_seconds
 from compiler.measure.spread import Spread
@@ -111,6 +111,27 @@ def test_without_measuring_and_without_records_the_sequential_plan_is_taken_howe
     assert choice.plan is plans[0].plan
     assert not choice.records
     assert [one.measured_s for one in choice.reached] == [None, None]
+
+
+def test_a_plan_that_was_left_out_leaves_a_record_that_says_why_and_is_not_run_again() -> None:
+    plans = trusting(found(1.0, 0.5, 0.9), 1)
+
+    def race(asked: Sequence[Plan]) -> list[Raced]:
+        first, _, third = Track((0.9, 0.9, 0.9), (0.8, 0.85, 0.9))(asked)
+        return [first, Raced.left_out("a kernel did not end"), third]
+
+    choice = chosen(plans, race)
+    assert choice.plan is plans[2].plan
+    assert choice.left_out == (f"{plans[1].plan.scheduler}: a kernel did not end",)
+    (record,) = (one for one in choice.fresh if PROBLEM in one.variant)
+    assert record.variant[PROBLEM] == "a kernel did not end"
+    assert [one.measured_s is None for one in choice.reached] == [False, True, False]
+    assert plausible([record.to_json()])
+    again = chosen(plans, untouched, choice.fresh)
+    assert again.plan is plans[2].plan
+    assert again.left_out == ()
+    alone = chosen(plans[:2], untouched, choice.fresh)
+    assert alone.plan is plans[0].plan, "neither trusted nor faster"
 
 
 def trusting(plans: Sequence[Found], at: int) -> list[Found]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,12 +23,15 @@ import numpy as np
 
 from compiler.devices.cuda.measure.bench import Refused, Subject
 from compiler.devices.cuda.measure.nvml import Clock
+from compiler.trace import StopRequest, never_stops
 
 START_S = 60.0
 """For the process to come up: the driver may have to wake the device."""
 SILENCE_S = 10.0
 """After which a kernel is taken to hang: a graph lasts a millisecond or so, and placing one a tenth of a second."""
 END_S = 5.0
+POLL_S = 0.2
+"""Between two looks at a stop request."""
 COMMAND = (sys.executable, "-P", "-m", "compiler.devices.cuda.measure")
 LENGTH = struct.Struct("<Q")
 """Of a message, which stands before it."""
@@ -38,13 +41,75 @@ class Lost(Exception):
     """The process ended, failed or hung; the next question starts another."""
 
 
+class Stopped(Exception):
+    """A stop request came while an answer was waited for."""
+
+
+class Child:
+    """A process that answers questions: started when it is first asked, ended when it is lost or silent.
+
+    `command` gives the words that start it, `greeting` what it is told first.
+    """
+
+    def __init__(self, command: Callable[[], Sequence[str]], greeting: object) -> None:
+        self._command, self._greeting = command, greeting
+        self.process: subprocess.Popen[bytes] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    def ask(self, message: object, patience_s: float, stop_requested: StopRequest = never_stops) -> Any:
+        """The answer to a question. Raises Refused; Lost where there is none within `patience_s`; Stopped."""
+        if self.process is None:
+            self.process = subprocess.Popen(self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._finalizer = weakref.finalize(self, _end, self.process, END_S)
+            self._exchange(self._greeting, START_S, stop_requested)
+        return self._exchange(message, patience_s, stop_requested)
+
+    def close(self, patience_s: float = END_S) -> None:
+        """End the process, at once or after it has given back what it holds."""
+        if self._finalizer is not None and self.process is not None:
+            self._finalizer.detach()
+            _end(self.process, patience_s)
+            self.process = self._finalizer = None
+
+    def _exchange(self, message: object, patience_s: float, stop_requested: StopRequest) -> Any:
+        process = self.process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        end = time.monotonic() + patience_s
+        try:
+            write_message(process.stdin.fileno(), message)
+            while stop_requested is not never_stops and not select.select([process.stdout], [], [], POLL_S)[0]:
+                if stop_requested():
+                    self.close(patience_s=0.0)
+                    raise Stopped
+                if time.monotonic() > end:
+                    raise TimeoutError
+            kind, what = read_message(process.stdout.fileno(), end)
+        except TimeoutError as error:
+            self.close(patience_s=0.0)
+            raise Lost(f"a kernel did not end within {patience_s:g} s") from error
+        except (OSError, EOFError) as error:
+            self.close()
+            raise Lost(f"the measuring process ended with status {process.returncode}") from error
+        if kind == "lost":
+            self.close()
+            raise Lost(what)
+        if kind == "refused":
+            raise Refused(what)
+        return what
+
+
 class BenchApart:
     """`bench.Bench` in a process that is started when it is first needed."""
 
     def __init__(self, index: int = 0, seed: int = 0, silence_s: float = SILENCE_S) -> None:
-        self._index, self._seed, self._silence_s = index, seed, silence_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._child, self._silence_s = Child(lambda: COMMAND, (index, seed)), silence_s
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The process while there is one."""
+        return self._child.process
 
     def reserve(self, subjects: Sequence[Subject]) -> None:
         """As `Bench.reserve`. Raises Refused and Lost."""
@@ -80,41 +145,10 @@ class BenchApart:
 
     def close(self, patience_s: float = END_S) -> None:
         """End the process, at once or after it has given back what it holds."""
-        if self._finalizer is not None and self._process is not None:
-            self._finalizer.detach()
-            _end(self._process, patience_s)
-            self._process = self._finalizer = None
+        self._child.close(patience_s)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        if self._process is None:
-            self._start()
-        return self._exchange((method, arguments), self._silence_s)
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._finalizer = weakref.finalize(self, _end, self._process, END_S)
-        self._exchange((self._index, self._seed), START_S)
-
-    def _exchange(self, message: object, patience_s: float) -> Any:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            write_message(process.stdin.fileno(), message)
-            kind, what = read_message(process.stdout.fileno(), time.monotonic() + patience_s)
-        except TimeoutError as error:
-            self.close(patience_s=0.0)
-            raise Lost(f"a kernel did not end within {patience_s:g} s") from error
-        except (OSError, EOFError) as error:
-            self.close()
-            raise Lost(f"the measuring process ended with status {process.returncode}") from error
-        if kind == "lost":
-            self.close()
-            raise Lost(what)
-        if kind == "refused":
-            raise Refused(what)
-        return what
+        return self._child.ask((method, arguments), self._silence_s)
 
 
 def write_message(descriptor: int, message: object) -> None:

@@ -31,7 +31,9 @@ def stand_in() -> None:
             library = compile_kernels(text, "plain", f"kernels_{unit}.cu")
             for name in wanted:
                 image = Image(unit, name, hashlib.sha256(f"{name}{text}".encode()).digest())
-                assert driver.twd_configure(f"module={image_file(image.content)}:{name}:{library}".encode())
+                setting = f"module={image_file(image.content)}:{name}:{library}"
+                assert driver.twd_configure(setting.encode())
+                os.environ["TW_DOUBLE"] = f"{os.environ.get('TW_DOUBLE', '')} {setting}"  # of processes started here
                 found.append(image)
         return found
 

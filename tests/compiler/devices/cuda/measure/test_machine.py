@@ -155,8 +155,8 @@ class KilledOnce(BenchApart):
     def clock(self) -> Clock | None:
         self.clocks += 1
         if self.clocks == 2:
-            assert self._process is not None
-            self._process.kill()
+            assert self.process is not None
+            self.process.kill()
         return super().clock()
 
 
