@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
@@ -71,9 +72,9 @@ def _half(view: Contraction, workload: Workload) -> DType:
 class Floats:
     """Operands in fp32 or 16 bits, multiplied as the tile's algorithm says."""
 
-    called: Mapping[str, str] = field(default_factory=lambda: CALLED)
     total: ClassVar[DType] = DType.F32
     header: ClassVar[str] = ""
+    called: ClassVar[Mapping[str, str]] = MappingProxyType(CALLED)
 
     def product(self, of: CudaContraction) -> Product:
         """As the tile says."""
