@@ -23,8 +23,9 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
 from compiler.devices.cuda.algorithms.contraction.operand import access_of
+from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.reading import Computed, reading
 from compiler.devices.cuda.algorithms.contraction.tiles import (
     CHAIN_CYCLES,
@@ -223,7 +224,7 @@ def lower_cuda_integer(name: str, workload: Workload, tile: Tile, target: CudaTa
     """A kernel that `as_integer` accepts, under levels `grid` (parts of k), `block` (m, n, k, stages) and `warp`."""
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
-    return CudaContraction(name, workload, form.view, tile, Integers(form), **switches_of(target)).lower()
+    return pipelined(name, workload, form.view, tile, Integers(form), target).lower()
 
 
 @dataclass(frozen=True)

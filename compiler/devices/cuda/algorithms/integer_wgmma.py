@@ -19,7 +19,8 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
+from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
@@ -80,7 +81,7 @@ def lower_cuda_integer_wgmma(name: str, workload: Workload, tile: Tile, target: 
     """
     form = as_integer_by_warpgroups(workload)
     assert form is not None, "the tile stage offers it only to kernels of that form"
-    return CudaContraction(name, workload, form.view, tile, WarpgroupIntegers(form), **switches_of(target)).lower()
+    return pipelined(name, workload, form.view, tile, WarpgroupIntegers(form), target).lower()
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
 from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
+from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
 from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct
@@ -40,7 +42,7 @@ def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: Cu
     """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers products only to kernels of that form"
-    return CudaContraction(name, workload, view, tile, Floats(), **switches_of(target)).lower()
+    return pipelined(name, workload, view, tile, Floats(), target).lower()
 
 
 def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
@@ -70,9 +72,9 @@ def _half(view: Contraction, workload: Workload) -> DType:
 class Floats:
     """Operands in fp32 or 16 bits, multiplied as the tile's algorithm says."""
 
-    called: Mapping[str, str] = field(default_factory=lambda: CALLED)
     total: ClassVar[DType] = DType.F32
     header: ClassVar[str] = ""
+    called: ClassVar[Mapping[str, str]] = MappingProxyType(CALLED)
 
     def product(self, of: CudaContraction) -> Product:
         """As the tile says."""
@@ -84,19 +86,11 @@ class Floats:
 
     def b(self, of: CudaContraction) -> Operand:
         """As it is packed, or where it lies."""
-        return of.reading_b(of.side("b", of.view.b, (of.view.n,), "first_n", of.n))
+        return plain_b(of)
 
     def packing(self, of: CudaContraction) -> tuple[int, BlockPanels] | None:
         """Only a constant is packed that lies in constant steps of k and n and is read nowhere else."""
-        plain = replace(of.view, b=as_fp32(of.view.b))
-        found = packing_of(plain, of.workload, of.n)
-        if found is None or times_loaded(of.view, of.workload.kernel.inputs[found[0]].name) > 1:
-            return None
-        position, matrix = found
-        product = of.product
-        swizzled = isinstance(product.layout(of.depth), Swizzled)
-        matrix = replace(matrix, panel=0)
-        return position, BlockPanels(matrix, of.n, of.depth, product.element, product.as_tf32, swizzled)
+        return plain_packing(of)
 
     def stage_bytes(self, of: CudaContraction) -> int:
         """Rows of both."""
@@ -109,6 +103,24 @@ class Floats:
 def plain_a(of: CudaContraction) -> Operand:
     """Rows of A where they lie."""
     return reading(of.side("a", of.view.a, of.view.m, "first_m", of.m), of.slots)
+
+
+def plain_b(of: CudaContraction) -> Operand:
+    """Columns of B as they are packed, or where they lie."""
+    return of.reading_b(of.side("b", of.view.b, (of.view.n,), "first_n", of.n))
+
+
+def plain_packing(of: CudaContraction) -> tuple[int, BlockPanels] | None:
+    """Only a constant is packed that lies in constant steps of k and n and is read nowhere else."""
+    plain = replace(of.view, b=as_fp32(of.view.b))
+    found = packing_of(plain, of.workload, of.n)
+    if found is None or times_loaded(of.view, of.workload.kernel.inputs[found[0]].name) > 1:
+        return None
+    position, matrix = found
+    product = of.product
+    swizzled = isinstance(product.layout(of.depth), Swizzled)
+    matrix = replace(matrix, panel=0)
+    return position, BlockPanels(matrix, of.n, of.depth, product.element, product.as_tf32, swizzled)
 
 
 def plain_stage_bytes(of: CudaContraction) -> int:

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import ClassVar, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
@@ -38,7 +38,7 @@ from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.bounds import Bound, beyond_bounds
-from compiler.forms.contraction import Contraction, axes_of
+from compiler.forms.contraction import Contraction
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Axis, Index, row_major
@@ -46,8 +46,6 @@ from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
-
-MBARRIER_BYTES = 8
 
 
 class Switches(TypedDict):
@@ -109,6 +107,62 @@ class Operands(Protocol):
         ...
 
 
+class Cut(Protocol):
+    """Which steps of k there are, and which of them a block has."""
+
+    def steps(self, of: CudaContraction) -> int:
+        """Of all of k."""
+        ...
+
+    def parts(self, of: CudaContraction) -> int:
+        """Into how many parts k is split."""
+        ...
+
+    def declare(self, of: CudaContraction, writer: Writer, part: str) -> None:
+        """The steps of the block, and which `part` of k they are in C; that is empty where k is whole."""
+        ...
+
+    def begin(self, of: CudaContraction, writer: Writer) -> None:
+        """What follows once the place of the block's tile is known."""
+        ...
+
+
+class Flow(Protocol):
+    """How what a step multiplies comes to shared memory, and what is done there."""
+
+    def ahead(self, of: CudaContraction) -> int:
+        """Steps that are fetched before they are multiplied."""
+        ...
+
+    def shared_bytes(self, of: CudaContraction) -> int:
+        """Shared memory of a block in bytes."""
+        ...
+
+    def packings(self, of: CudaContraction) -> Mapping[int, Packing]:
+        """Inputs that are given packed."""
+        ...
+
+    def epilogue(self, of: CudaContraction) -> Epilogue:
+        """What is done with sums before they are stored."""
+        ...
+
+    def notes(self, of: CudaContraction) -> list[str]:
+        """What stands in the comment above the kernel, line by line."""
+        ...
+
+    def declare(self, of: CudaContraction, writer: Writer) -> None:
+        """What threads keep of the operands, and the functions that bring them."""
+        ...
+
+    def fill(self, of: CudaContraction, writer: Writer) -> None:
+        """The first steps come, constants before the wait for the predecessor."""
+        ...
+
+    def multiply(self, of: CudaContraction, writer: Writer) -> None:
+        """All steps of the block."""
+        ...
+
+
 @dataclass(frozen=True)
 class CudaContraction:
     """A contraction as a kernel: blocks of threads sum tiles of m x n, whose operands come in steps along k."""
@@ -118,10 +172,10 @@ class CudaContraction:
     view: Contraction
     tile: Tile
     operands: Operands
+    cut: Cut
+    flow: Flow
     prefetch: bool = field(default=False, kw_only=True)
     early_constants: bool = field(default=False, kw_only=True)
-    counts_steps: ClassVar[bool] = True
-    """Whether steps of k are a loop."""
 
     @property
     def total(self) -> DType:
@@ -167,7 +221,7 @@ class CudaContraction:
     @cached_property
     def steps(self) -> int:
         """Steps of all of k."""
-        return -(-self.view.depth // self.depth)
+        return self.cut.steps(self)
 
     @cached_property
     def part_steps(self) -> int:
@@ -177,7 +231,7 @@ class CudaContraction:
     @cached_property
     def parts(self) -> int:
         """Into how many parts k is split."""
-        return self.cluster if self.cluster > 1 else max(-(-self.steps // self.part_steps), 1)
+        return self.cut.parts(self)
 
     @cached_property
     def cluster(self) -> int:
@@ -244,14 +298,12 @@ class CudaContraction:
     @property
     def packings(self) -> Mapping[int, Packing]:
         """Inputs that are given packed."""
-        return {} if self.packing is None else dict([self.packing])
+        return self.flow.packings(self)
 
     @cached_property
     def epilogue(self) -> Epilogue:
         """What is done with sums before they are stored."""
-        return Epilogue(
-            self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, self.constants
-        )
+        return self.flow.epilogue(self)
 
     @cached_property
     def constants(self) -> frozenset[str]:
@@ -267,9 +319,7 @@ class CudaContraction:
     @cached_property
     def ahead(self) -> int:
         """Steps that are fetched before they are multiplied: the others' stages are being read."""
-        ahead = self.stages - 1 - self.product.lag
-        assert ahead > 0, "a stage is filled while others are read"
-        return ahead
+        return self.flow.ahead(self)
 
     @cached_property
     def barriers_at(self) -> int:
@@ -282,7 +332,7 @@ class CudaContraction:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block in bytes."""
-        return self.barriers_at + MBARRIER_BYTES * self.stages * self.b.is_bulk
+        return self.flow.shared_bytes(self)
 
     @property
     def _guard(self) -> str:
@@ -299,10 +349,10 @@ class CudaContraction:
         threads = self.product.threads
         self._declare_places(writer)
         self._stop_beyond(writer)
-        self.declare_operands(writer)
+        self.flow.declare(self, writer)
         self.product.declare(writer, self.depth)
-        self._fill(writer)
-        self._steps(writer)
+        self.flow.fill(self, writer)
+        self.flow.multiply(self, writer)
         self.operands.after(self, writer)
         early = self.epilogue.fetch(writer)
         in_memory = self.parts > 1 and self.cluster == 1
@@ -327,26 +377,8 @@ class CudaContraction:
                 condition=self._guard,
             ),
             packings=self.packings,
-            notes=self.notes(),
+            notes=self.flow.notes(self),
         )
-
-    def notes(self) -> list[str]:
-        """What stands in the comment above the kernel, line by line."""
-        view = self.view
-        over = f"batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}"
-        parts = f", k in {self.parts} parts" if self.parts > 1 else ""
-        parts += " of a cluster" if self.cluster > 1 else ""
-        return [
-            f"sums of products over {over}",
-            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: "
-            f"{self.operands.called[self.tile.algorithm]}",
-        ]
-
-    def declare_operands(self, writer: Writer) -> None:
-        """What threads keep of both operands, and the functions that bring them."""
-        for operand in (self.a, self.b):
-            operand.declare(writer)
-            self._functions(writer, operand)
 
     def _declare_places(self, writer: Writer) -> None:
         """The thread, and where its block's tile lies."""
@@ -363,7 +395,7 @@ class CudaContraction:
             if self.tiles > 1 or self.cluster == 1:
                 writer.line(f"const int place = {order[0]};")
             part = order[1]
-        self._declare_steps(writer, part)
+        self.cut.declare(self, writer, part)
         down = f" % {self.down}" if view.batches > 1 else ""
         row = f"{place}{f' / {self.across}' if self.across > 1 else ''}{down} * {self.m}"
         column = f"{place}{f' % {self.across}' if self.tiles > self.across else ''} * {self.n}"
@@ -379,18 +411,7 @@ class CudaContraction:
         if view.batch:
             writer.line(f"const int batch = {place} / {self.across * self.down};")
             decode(writer, view.batch, "batch", "int", used)
-
-    def _declare_steps(self, writer: Writer, part: str) -> None:
-        """The steps of the block, and which part of k they are; `part` is empty where k is whole."""
-        if part:
-            writer.line(f"const int part = {part}, first_step = part * {self.part_steps};")
-            const = "" if self.bounds else "const "
-            writer.line(f"{const}int past_step = min({self.steps}, first_step + {self.part_steps});")
-        elif self.bounds:
-            writer.line("const int first_step = 0;")
-            writer.line(f"int past_step = {self.steps};")
-        elif self.counts_steps:
-            writer.line(f"const int first_step = 0, past_step = {self.steps};")
+        self.cut.begin(self, writer)
 
     def _stop_beyond(self, writer: Writer) -> None:
         """No step for a tile that lies beyond a size, of which the maps ask for no sum.
@@ -412,89 +433,6 @@ class CudaContraction:
             ]
             first = " + ".join([*terms, str(place.const)])
             writer.line(f"if ({first} >= {bound.size.slot}[0]) past_step = first_step;")
-
-    def _functions(self, writer: Writer, operand: Operand) -> None:
-        """`fetch_a`, and `put_a` for what goes through registers."""
-        name = operand.side.name
-        into = "" if operand.in_registers else ", unsigned char *into"
-        into += ", unsigned long long *arrival" * operand.is_bulk
-        with writer.block(f"const auto fetch_{name} = [&](int step{into})", "};"):
-            operand.fetch(writer)
-        if operand.in_registers:
-            with writer.block(f"const auto put_{name} = [&](unsigned char *into)", "};"):
-                operand.put(writer)
-
-    def _place(self, operand: Operand, stage: str) -> str:
-        """Where a stage's tile of an operand lies in shared memory."""
-        offset = self.a.side.bytes if operand is self.b else 0
-        return f"shared + {f'{offset} + ' if offset else ''}{stage} * {self.stage_bytes}"
-
-    def _fetch(self, writer: Writer, operand: Operand, step: str, stage: str) -> None:
-        name = operand.side.name
-        into = "" if operand.in_registers else f", {self._place(operand, stage)}"
-        into += f", landed + {stage}" * operand.is_bulk
-        writer.line(f"fetch_{name}({step}{into});")
-
-    def _put(self, writer: Writer, operand: Operand, stage: str) -> None:
-        if operand.in_registers:
-            writer.line(f"put_{operand.side.name}({self._place(operand, stage)});")
-
-    def _fill(self, writer: Writer) -> None:
-        """The first stages: constants before the wait for the predecessor."""
-        ahead = self.ahead
-        for constant in (True, False):
-            operands = [operand for operand in (self.b, self.a) if operand.is_constant is constant]
-            if not constant:
-                self._prefetch(writer)
-                writer.line("tw_grid_dependency_wait();")
-            if not operands:
-                continue
-            with unrolled(writer, ahead, "stage"):
-                with writer.block("if (first_step + stage < past_step)"):
-                    for operand in operands:
-                        self._fetch(writer, operand, "first_step + stage", "stage")
-                        self._put(writer, operand, "stage")
-                if not constant:
-                    writer.line("tw_cp_async_commit();")
-
-    def _prefetch(self, writer: Writer) -> None:
-        """Weights that no stage has room for yet are on their way to the second-level cache."""
-        if self.prefetch and isinstance(self.b, Packed) and self.part_steps > self.ahead:
-            self.b.prefetch(writer, self.ahead)
-
-    def _steps(self, writer: Writer) -> None:
-        """The loop over steps.
-
-        Wait for this one, start the one that the stage of an earlier one has room for, multiply.
-        """
-        last = self.stages - 1
-        writer.line(f"int stage = 0, free_stage = {self.ahead};")
-        if self.b.is_bulk:
-            writer.line("unsigned parity = 0;")
-        with writer.block("for (int step = first_step; step < past_step; step++)"):
-            writer.line(f"tw_cp_async_wait<{self.ahead - 1}>();")
-            if self.product.is_asynchronous:
-                writer.line("tw_fence_proxy_async();")
-            writer.line("__syncthreads();")
-            writer.line(f"const bool more = step + {self.ahead} < past_step;")
-            with writer.block("if (more)"):
-                for operand in (self.b, self.a):
-                    self._fetch(writer, operand, f"step + {self.ahead}", "free_stage")
-            writer.line("tw_cp_async_commit();")
-            if self.b.is_bulk:
-                writer.line("tw_mbarrier_wait(landed + stage, parity);")
-            writer.line(f"const unsigned char *const a_tile = {self._place(self.a, 'stage')};")
-            writer.line(f"const unsigned char *const b_tile = {self._place(self.b, 'stage')};")
-            self.product.multiply(writer, self.depth, (self.a.rounded, self.b.rounded))
-            if self.a.in_registers or self.b.in_registers:
-                with writer.block("if (more)"):
-                    for operand in (self.b, self.a):
-                        self._put(writer, operand, "free_stage")
-            if self.b.is_bulk:
-                writer.line(f"parity ^= stage == {last};")
-            writer.line(f"stage = stage == {last} ? 0 : stage + 1;")
-            writer.line(f"free_stage = free_stage == {last} ? 0 : free_stage + 1;")
-        self.product.finish(writer)
 
     def _add_parts(self, writer: Writer) -> None:
         """Leaves the block's sums in scratch memory.

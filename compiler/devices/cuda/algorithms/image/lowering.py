@@ -13,20 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import Floats
+from compiler.devices.cuda.algorithms.contraction.floats import plain_a, plain_b, plain_stage_bytes
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.pipeline import Even
 from compiler.devices.cuda.algorithms.image.geometry import FewChannels, QuadPanels, as_few_channels
 from compiler.devices.cuda.algorithms.image.product import ImageProduct
 from compiler.devices.cuda.algorithms.image.staging import Extents, Staging, extents_of
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import MMA_BYTES, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.rectangles import InsideEpilogue
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
@@ -47,129 +49,156 @@ def lower_cuda_image(name: str, workload: Workload, tile: Tile, target: CudaTarg
     assert found is not None, "the tile stage offers `mma_image` only to kernels of that form"
     rows = tile.extent("block", "rows")
     view = found.product(rows, tile.extent("block", "m") // rows)
-    return CudaImage(name, workload, view, tile, OPERANDS, found, **switches_of(target)).lower()
-
-
-OPERANDS = Floats({"mma_image": "16-bit tensor cores", "mma_image_tf32": "tf32 tensor cores"})
+    image = Image(found)
+    return CudaContraction(
+        name, workload, view, tile, ImageOperands(image), Even(counts=False), ImageFlow(image), **switches_of(target)
+    ).lower()
 
 
 @dataclass(frozen=True)
-class CudaImage(CudaContraction):
-    """`view` is the product over rectangles of pixels."""
+class Image:
+    """What a block has of the image, and of the weights of all of its windows."""
 
     found: FewChannels
 
-    counts_steps: ClassVar[bool] = False
-
-    @cached_property
-    def element(self) -> DType:
+    def element(self, of: CudaContraction) -> DType:
         """Of the operands of products."""
-        half = half_of(self.found.view, self.workload, exact=False)
-        assert half is not None or self.tile.algorithm == "mma_image_tf32", "`mma_image` is for operands of 16 bits"
-        return DType.F32 if half is None or self.tile.algorithm == "mma_image_tf32" else half
+        half = half_of(self.found.view, of.workload, exact=False)
+        assert half is not None or of.tile.algorithm == "mma_image_tf32", "`mma_image` is for operands of 16 bits"
+        return DType.F32 if half is None or of.tile.algorithm == "mma_image_tf32" else half
 
-    @cached_property
-    def extents(self) -> Extents:
+    def extents(self, of: CudaContraction) -> Extents:
         """The image of a block."""
-        rows = self.tile.extent("block", "rows")
-        return extents_of(self.found, rows, self.m // rows, self.element)
+        rows = of.tile.extent("block", "rows")
+        return extents_of(self.found, rows, of.m // rows, self.element(of))
 
-    @cached_property
-    def product(self) -> ImageProduct:
-        """How a block multiplies what lies in shared memory."""
-        warps = self.tile.extent("warp", "m"), self.tile.extent("warp", "n")
-        return ImageProduct(self.element, self.m, self.n, *warps, self.extents)
-
-    @cached_property
-    def staging(self) -> Staging:
+    def staging(self, of: CudaContraction) -> Staging:
         """How the image comes to shared memory."""
-        return Staging(self.found, self.slots, self.extents, self.product.threads)
+        return Staging(self.found, of.slots, self.extents(of), of.product.threads)
 
-    @cached_property
-    def panels(self) -> QuadPanels:
-        """How the weights are packed."""
-        found, product = self.found, self.product
-        window = self.extents.window
-        return QuadPanels(found.source, found.start, window, self.n, product.element, product.as_tf32)
 
-    @property
-    def packings(self) -> Mapping[int, Packing]:
-        """Inputs that are given packed."""
-        return {self.found.position: self.panels}
+@dataclass(frozen=True)
+class ImageOperands:
+    """Pixels of few channels, and packed weights. Neither comes step by step: see ImageFlow."""
 
-    @cached_property
-    def epilogue(self) -> Epilogue:
+    image: Image
+    total: ClassVar[DType] = DType.F32
+    header: ClassVar[str] = ""
+    called: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"mma_image": "16-bit tensor cores", "mma_image_tf32": "tf32 tensor cores"}
+    )
+
+    def product(self, of: CudaContraction) -> ImageProduct:
+        """How a block multiplies what lies in shared memory."""
+        warps = of.tile.extent("warp", "m"), of.tile.extent("warp", "n")
+        return ImageProduct(self.image.element(of), of.m, of.n, *warps, self.image.extents(of))
+
+    def a(self, of: CudaContraction) -> Operand:
+        """Only its layout is of use: the image is staged whole."""
+        return plain_a(of)
+
+    def b(self, of: CudaContraction) -> Operand:
+        """Only its layout is of use: the weights come in groups."""
+        return plain_b(of)
+
+    def packing(self, of: CudaContraction) -> None:
+        """None in panels: weights are packed by pixels (`ImageFlow.packings`)."""
+
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Of both, which no stage holds."""
+        return plain_stage_bytes(of)
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Sums are what they are."""
+
+
+@dataclass(frozen=True)
+class ImageFlow:
+    """All weights and the image of a block lie in shared memory; products go on as the weights come, in groups."""
+
+    image: Image
+
+    def ahead(self, of: CudaContraction) -> int:
+        """None: there are no stages."""
+        return 0
+
+    def packings(self, of: CudaContraction) -> Mapping[int, Packing]:
+        """The weights, by pixels of the window."""
+        found, product = self.image.found, of.product
+        window = self.image.extents(of).window
+        panels = QuadPanels(found.source, found.start, window, of.n, product.element, product.as_tf32)
+        return {found.position: panels}
+
+    def epilogue(self, of: CudaContraction) -> Epilogue:
         """What is done with sums of pixels inside the image before they are stored."""
-        sizes = self.extents.rows, self.extents.columns
-        sides = tuple(zip(self.found.sides, sizes, strict=True))
-        return InsideEpilogue(
-            self.view, self.slots, self.m, self.n, self.product.threads, self.total, 1, self.constants, sides
-        )
+        extents = self.image.extents(of)
+        sides = tuple(zip(self.image.found.sides, (extents.rows, extents.columns), strict=True))
+        return InsideEpilogue(of.view, of.slots, of.m, of.n, of.product.threads, of.total, 1, of.constants, sides)
 
-    # Shared memory: the weights, behind them the image
+    def shared_bytes(self, of: CudaContraction) -> int:
+        """The weights and behind them the image, or the sums that take their place."""
+        return max(_image_at(of) + self.image.extents(of).bytes, of.epilogue.shared_bytes)
 
-    @property
-    def _weight_pitch(self) -> int:
-        return self.product.layout(self.depth).pitch
-
-    @property
-    def _image_at(self) -> int:
-        return self.n * self._weight_pitch
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes."""
-        return max(self._image_at + self.extents.bytes, self.epilogue.shared_bytes)
-
-    @cached_property
-    def groups(self) -> tuple[tuple[int, int], ...]:
+    def groups(self, of: CudaContraction) -> tuple[tuple[int, int], ...]:
         """Steps of the tensor cores whose weights come together: the first of each group, and the one past it."""
-        count, steps = self.tile.extent("block", "groups"), self.product.steps
+        product = of.product
+        assert isinstance(product, ImageProduct)
+        count, steps = of.tile.extent("block", "groups"), product.steps
         ends = [steps * at // count for at in range(count + 1)]
         return tuple(pairwise(ends))
 
-    # The text
-
-    def notes(self) -> list[str]:
+    def notes(self, of: CudaContraction) -> list[str]:
         """What stands in the comment above the kernel, line by line."""
-        rows, columns = self.found.sides
-        size = f"{self.extents.rows} x {self.extents.columns}"
+        rows, columns = self.image.found.sides
+        extents = self.image.extents(of)
+        size = f"{extents.rows} x {extents.columns}"
         window = f"windows of {rows.taps} x {columns.taps}, stride {rows.stride} x {columns.stride}"
-        tile = f"tiles of {self.m} x {self.n}, all of k in {len(self.groups)} groups"
+        tile = f"tiles of {of.m} x {of.n}, all of k in {len(self.groups(of))} groups"
         return [
             f"{window}, at rectangles of {size} pixels, from an image",
-            f"{tile}: {self.operands.called[self.tile.algorithm]}",
+            f"{tile}: {of.operands.called[of.tile.algorithm]}",
         ]
 
-    def declare_operands(self, writer: Writer) -> None:
+    def declare(self, of: CudaContraction, writer: Writer) -> None:
         """Where weights and image lie."""
-        self.staging.declare(writer)
-        slot = self.workload.kernel.inputs[self.found.position].name
-        size = self.n * self.depth * self.element.bytes
-        writer.line(f"unsigned char *const image = shared + {self._image_at};")
-        place = f" + (size_t)(first_n / {self.n}) * {size}" if self.across > 1 else ""
+        self.image.staging(of).declare(writer)
+        slot = of.workload.kernel.inputs[self.image.found.position].name
+        size = of.n * of.depth * self.image.element(of).bytes
+        writer.line(f"unsigned char *const image = shared + {_image_at(of)};")
+        place = f" + (size_t)(first_n / {of.n}) * {size}" if of.across > 1 else ""
         writer.line(f"const unsigned char *const b_packed = (const unsigned char *){slot}{place};")
 
-    def _fill(self, writer: Writer) -> None:
+    def fill(self, of: CudaContraction, writer: Writer) -> None:
         """All weights, before the wait for the predecessor, then the image."""
-        threads, row_bytes = self.product.threads, self.depth * self.element.bytes
-        for first, past in self.groups:
+        threads, row_bytes = of.product.threads, of.depth * self.image.element(of).bytes
+        for first, past in self.groups(of):
             across = (past - first) * MMA_BYTES // COPY_BYTES
-            pieces = self.n * across
+            pieces = of.n * across
             with unrolled(writer, -(-pieces // threads), "i"):
                 writer.line(f"const int piece = thread + i * {threads}, row = piece / {across};")
                 writer.line(f"const int byte = {first * MMA_BYTES} + piece % {across} * {COPY_BYTES};")
                 test = f"if (piece < {pieces}) " if pieces % threads else ""
-                into, source = f"shared + row * {self._weight_pitch} + byte", f"b_packed + row * {row_bytes} + byte"
+                into, source = f"shared + row * {_weight_pitch(of)} + byte", f"b_packed + row * {row_bytes} + byte"
                 writer.line(f"{test}tw_cp_async_16({into}, {source}, {COPY_BYTES});")
             writer.line("tw_cp_async_commit();")
         writer.line("tw_grid_dependency_wait();")
-        self.staging.write(writer)
+        self.image.staging(of).write(writer)
 
-    def _steps(self, writer: Writer) -> None:
+    def multiply(self, of: CudaContraction, writer: Writer) -> None:
         """Group after group, each once its weights have come, and with the first one the image."""
+        product, groups = of.product, self.groups(of)
+        assert isinstance(product, ImageProduct)
         writer.line("const unsigned char *const b_tile = shared;")
-        for at, group in enumerate(self.groups):
-            writer.line(f"tw_cp_async_wait<{len(self.groups) - 1 - at}>();")
+        for at, group in enumerate(groups):
+            writer.line(f"tw_cp_async_wait<{len(groups) - 1 - at}>();")
             writer.line("__syncthreads();")
-            self.product.multiply_steps(writer, *group)
+            product.multiply_steps(writer, *group)
+
+
+def _weight_pitch(of: CudaContraction) -> int:
+    return of.product.layout(of.depth).pitch
+
+
+def _image_at(of: CudaContraction) -> int:
+    """Where in shared memory the image is: behind the weights."""
+    return of.n * _weight_pitch(of)

@@ -24,8 +24,9 @@ from typing import ClassVar, Protocol
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.floats import plain_a
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
 from compiler.devices.cuda.algorithms.integer_wgmma import HEADER as BYTES_HEADER
@@ -62,10 +63,10 @@ def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTar
         form = as_sparse_integer(workload)
         assert form is not None, "the tile stage offers products of bytes only to kernels of that form"
         of_bytes = Kept(Bytes(form), by_warpgroups)
-        return CudaContraction(name, workload, form.view, tile, of_bytes, **switches_of(target)).lower()
+        return pipelined(name, workload, form.view, tile, of_bytes, target).lower()
     view = as_sparse_contraction(workload)
     assert view is not None, "the tile stage offers `sparse` only to kernels of that form"
-    return CudaContraction(name, workload, view, tile, Kept(Halves(), by_warpgroups), **switches_of(target)).lower()
+    return pipelined(name, workload, view, tile, Kept(Halves(), by_warpgroups), target).lower()
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.floats import CALLED, plain_stage_bytes, product_by
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.pipeline import PIPELINE, fill, prefetch
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.integer import (
     IntegerProduct,
@@ -29,6 +29,7 @@ from compiler.devices.cuda.algorithms.integer import (
     take_zero_points,
 )
 from compiler.devices.cuda.algorithms.vector_sparse.form import DENSE_NAMES, OF_BYTES, VectorSparse, as_vector_sparse
+from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import Product
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import KEPT, Operand, Packed
@@ -36,6 +37,7 @@ from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
@@ -51,7 +53,8 @@ def lower_cuda_vector_sparse(name: str, workload: Workload, tile: Tile, target: 
     form = as_vector_sparse(workload)
     assert form is not None, "the tile stage offers it only to kernels of that form"
     operands = KeptFloats(form) if form.of_bytes is None else KeptBytes(form, form.of_bytes)
-    return _CudaVectorSparse(name, workload, form.view, tile, operands, **switches_of(target)).lower()
+    parts = operands, PanelSteps(), NumberedPipeline()
+    return CudaContraction(name, workload, form.view, tile, *parts, **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -153,79 +156,107 @@ def _panels(form: VectorSparse, of: CudaContraction, element: DType) -> VectorPa
 
 def _kept_b(form: VectorSparse, of: CudaContraction) -> Operand:
     side = of.side("b", of.view.b, (of.view.n,), "first_n", of.n)
+    return PackedVectors(side, _kept(of), of.workload.kernel.inputs[form.position].name, "")
+
+
+def _kept(of: CudaContraction) -> VectorPanels:
+    """How B is packed."""
     assert of.packing is not None
-    return PackedVectors(side, of.packing[1], of.workload.kernel.inputs[form.position].name, "")
+    assert isinstance(of.packing[1], VectorPanels)
+    return of.packing[1]
+
+
+def _weights(of: CudaContraction) -> str:
+    """The slot of B."""
+    assert of.packing is not None
+    return of.workload.kernel.inputs[of.packing[0]].name
 
 
 @dataclass(frozen=True)
-class _CudaVectorSparse(CudaContraction):
-    """Steps are those of a panel, which keeps as many groups as are not zero."""
+class PanelSteps:
+    """Steps are those of a panel, which has as many as it keeps groups: they are counted once the panel is known."""
 
-    @cached_property
-    def panels(self) -> VectorPanels:
-        """How B is packed."""
-        assert self.packing is not None
-        assert isinstance(self.packing[1], VectorPanels)
-        return self.packing[1]
-
-    @cached_property
-    def parts(self) -> int:
-        return max(self.tile.extent("grid", "k", 1), self.cluster)
-
-    @cached_property
-    def steps(self) -> int:
+    def steps(self, of: CudaContraction) -> int:
         """Those of a panel that keeps every group."""
-        return -(-self.panels.groups // self.panels.step_groups)
+        panels = _kept(of)
+        return -(-panels.groups // panels.step_groups)
 
-    @property
-    def _weights(self) -> str:
-        """The slot of B."""
-        assert self.packing is not None
-        return self.workload.kernel.inputs[self.packing[0]].name
+    def parts(self, of: CudaContraction) -> int:
+        """As many as the tile says: how many steps a panel has is not known."""
+        return max(of.tile.extent("grid", "k", 1), of.cluster)
 
-    @property
-    def _numbers_at(self) -> int:
-        """Where in shared memory the numbers of groups are."""
-        return -(-super().shared_bytes // 16) * 16
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes, numbers for as many steps as its part may have included."""
-        return self._numbers_at + -(-self.part_steps * self.panels.step_groups * NUMBER_BYTES // 16) * 16
-
-    def _declare_steps(self, writer: Writer, part: str) -> None:
-        """Which part of a panel's steps are the block's: they are counted once the panel is known."""
+    def declare(self, of: CudaContraction, writer: Writer, part: str) -> None:
+        """Which part of a panel's steps are the block's."""
         if part:
             writer.line(f"const int part = {part};")
 
-    def _declare_places(self, writer: Writer) -> None:
-        """The thread, where its block's tile lies, and which steps of the tile's panel are the block's."""
-        super()._declare_places(writer)
-        panel = f" + first_n / {self.n}" if self.panels.count > 1 else ""
-        writer.line(f"const int *const panel = (const int *){self._weights}{panel};")
+    def begin(self, of: CudaContraction, writer: Writer) -> None:
+        """Which steps of the tile's panel are the block's."""
+        panel = f" + first_n / {of.n}" if _kept(of).count > 1 else ""
+        writer.line(f"const int *const panel = (const int *){_weights(of)}{panel};")
         writer.line("const int panel_step = panel[0], panel_steps = panel[1] - panel_step;")
-        const = "" if self.bounds else "const "
-        if self.parts == 1:
+        const = "" if of.bounds else "const "
+        if of.parts == 1:
             writer.line("const int first_step = 0;")
             writer.line(f"{const}int past_step = panel_steps;")
             return
-        writer.line(f"const int part_steps = (panel_steps + {self.parts - 1}) / {self.parts};")
+        writer.line(f"const int part_steps = (panel_steps + {of.parts - 1}) / {of.parts};")
         writer.line("const int first_step = min(part * part_steps, panel_steps);")
         writer.line(f"{const}int past_step = min(first_step + part_steps, panel_steps);")
 
-    def declare_operands(self, writer: Writer) -> None:
-        """Where the numbers of groups are, what threads keep of both operands, and the functions that bring them."""
-        at = f"(unsigned short *)(shared + {self._numbers_at})"
-        writer.line(f"unsigned short *const {KEPT} = {at}; /* of k, for each step */")
-        super().declare_operands(writer)
 
-    def _prefetch(self, writer: Writer) -> None:
-        """Weights that no stage has room for yet, and then the numbers of the groups by which A is gathered."""
-        super()._prefetch(writer)
-        words = self.panels.step_groups // 2
-        start = f"(const unsigned *)((const unsigned char *){self._weights} + {self.panels.parts[1]})"
-        writer.line(f"const unsigned *const numbers = {start} + (panel_step + first_step) * {words}; /* two in each */")
-        count = f"(past_step - first_step) * {words}"
-        with writer.block(f"for (int i = thread; i < {count}; i += {self.product.threads})"):
-            writer.line(f"((unsigned *){KEPT})[i] = numbers[i];")
-        writer.line("__syncthreads();")
+@dataclass(frozen=True)
+class NumberedPipeline:
+    """The pipeline, with the numbers of the groups by which A is gathered behind its stages."""
+
+    def ahead(self, of: CudaContraction) -> int:
+        """As of the pipeline."""
+        return PIPELINE.ahead(of)
+
+    def shared_bytes(self, of: CudaContraction) -> int:
+        """Numbers for as many steps as the block's part may have included."""
+        return _numbers_at(of) + -(-of.part_steps * _kept(of).step_groups * NUMBER_BYTES // 16) * 16
+
+    def packings(self, of: CudaContraction) -> Mapping[int, Packing]:
+        """As of the pipeline."""
+        return PIPELINE.packings(of)
+
+    def epilogue(self, of: CudaContraction) -> Epilogue:
+        """As of the pipeline."""
+        return PIPELINE.epilogue(of)
+
+    def notes(self, of: CudaContraction) -> list[str]:
+        """As of the pipeline."""
+        return PIPELINE.notes(of)
+
+    def declare(self, of: CudaContraction, writer: Writer) -> None:
+        """Where the numbers of groups are, what threads keep of both operands, and the functions that bring them."""
+        at = f"(unsigned short *)(shared + {_numbers_at(of)})"
+        writer.line(f"unsigned short *const {KEPT} = {at}; /* of k, for each step */")
+        PIPELINE.declare(of, writer)
+
+    def fill(self, of: CudaContraction, writer: Writer) -> None:
+        """The first stages; numbers of groups before A is gathered by them."""
+        fill(of, writer, _bring_numbers)
+
+    def multiply(self, of: CudaContraction, writer: Writer) -> None:
+        """As of the pipeline."""
+        PIPELINE.multiply(of, writer)
+
+
+def _numbers_at(of: CudaContraction) -> int:
+    """Where in shared memory the numbers of groups are."""
+    return -(-PIPELINE.shared_bytes(of) // 16) * 16
+
+
+def _bring_numbers(of: CudaContraction, writer: Writer) -> None:
+    """Weights that no stage has room for yet, and then the numbers of the groups by which A is gathered."""
+    prefetch(of, writer)
+    panels = _kept(of)
+    words = panels.step_groups // 2
+    start = f"(const unsigned *)((const unsigned char *){_weights(of)} + {panels.parts[1]})"
+    writer.line(f"const unsigned *const numbers = {start} + (panel_step + first_step) * {words}; /* two in each */")
+    count = f"(past_step - first_step) * {words}"
+    with writer.block(f"for (int i = thread; i < {count}; i += {of.product.threads})"):
+        writer.line(f"((unsigned *){KEPT})[i] = numbers[i];")
+    writer.line("__syncthreads();")
