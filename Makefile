@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment running demo up test test-rest test-all quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
+.PHONY: help environment running demo up test test-rest test-all quick cuda-double ptx-check arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -46,6 +46,9 @@ quick: environment ## the tests that need no compiler and no server: the first t
 
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
 	$(PYTEST) tests/cuda_double tests/ptx tests/compiler/devices/cuda $(ARGS)
+
+ptx-check: environment ## what NVRTC emits, on an interpreter: every family and network, for each architecture and precision
+	PTX_WHOLE=1 $(PYTEST) tests/ptx $(ARGS)
 
 arm-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
 	@.ci/arm-tools --llvm

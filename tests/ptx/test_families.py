@@ -9,6 +9,7 @@ from compiler.devices.cuda.target import resolve
 from tests.gpu import intrinsics
 from tests.gpu.family import Family
 from tests.ptx.families import ARCHITECTURES, judge, of_algorithms, of_instructions
+from tests.ptx.whole import pairs
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC emits what is run here")
 PRECISIONS = ("fp16", "fp32", "tf32", "bf16")
@@ -34,8 +35,9 @@ def test_a_sample_of_algorithms_computes_what_kernels_mean(architecture: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("architecture", "precision"), pairs(ARCHITECTURES, PRECISIONS, [("sm_90", "fp16"), ("sm_120", "tf32")])
+)
 def test_every_algorithm_computes_what_kernels_mean(architecture: str, precision: str) -> None:
     found = list(of_algorithms(architecture, precision, 8))
     assert not [line for one in found for line in one.wrong]

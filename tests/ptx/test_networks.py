@@ -16,7 +16,9 @@ from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.target import resolve
 from compiler.schedule import PERSISTENT
+from tests.ptx.families import ARCHITECTURES
 from tests.ptx.network import Emitted
+from tests.ptx.whole import pairs
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC emits what is run here")
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-2, "fp16": 1e-2, "bf16": 6e-2}
@@ -82,8 +84,10 @@ NETWORKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp16", "fp32", "tf32", "bf16"])
-@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_90", "cuda:sm_120"])
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    pairs([f"cuda:{one}" for one in ARCHITECTURES], [*TOLERANCE], [("cuda:sm_90", "fp16")]),
+)
 def test_eight_networks_compute_what_onnx_runtime_does(target: str, precision: str, tmp_path: Path) -> None:
     errors = {name: run(tmp_path, name, target, precision, size=size)[1] for name, size in NETWORKS.items()}
     assert all(errors.values())
