@@ -205,7 +205,7 @@ class ByteExtremes(Lowering):
         byte, parts = self.form.byte, list[str]()
         for quarter in range(QUARTERS):
             parts.append(self.writer.name("best"))
-            self.writer.line(f"const vi {parts[-1]} = {quarter_of('best', quarter, byte.load.type)};")
+            self.writer.line(f"const vi {parts[-1]} = {quarter_of(self.writer, 'best', quarter, byte.load.type)};")
         held = Load(best.slot, best.index, byte.load.type)
         if best.dtype is DType.F32:
             difference = Apply("sub", (Cast(held, DType.I32), Const(byte.zero, DType.I32)))

@@ -48,7 +48,6 @@ class ByteVector:
         loads = [load for load in dict.fromkeys(read) if lies_along(load, self.channel, self.slots)]
         if loads:
             self.writer.include("tw_bytes.h")
-            self.writer.include("tw_quarters.h")
         whole = {load: self._named("tw_bytes", self.loaded(load.slot, load.index)) for load in loads}
         emitter = Emitter(self.writer, self.slots.address, Vector(self.channel), numerics=self.slots.numerics)
         for factor in (factor for expr in results.values() for factor in _factors(expr)):
@@ -57,7 +56,7 @@ class ByteVector:
         for quarter, part in enumerate(parts):
             emitter.held[value] = part
             for load, name in whole.items():
-                emitter.held[load] = self._named("vi", quarter_of(name, quarter, load.type))
+                emitter.held[load] = self._named("vi", quarter_of(self.writer, name, quarter, load.type))
             with emitter.scope():
                 for result, expr in results.items():
                     rounded = quantised(expr)
@@ -83,8 +82,9 @@ class ByteVector:
         return name
 
 
-def quarter_of(name: str, quarter: int, dtype: DType) -> str:
+def quarter_of(writer: Writer, name: str, quarter: int, dtype: DType) -> str:
     """Every fourth of a vector's bytes, from the one numbered `quarter` on, in lanes."""
+    writer.include("tw_quarters.h")
     return f"tw_quarter_{INTEGERS[dtype]}({name}, {quarter})"
 
 
