@@ -466,7 +466,7 @@ def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
             window.go(f"{link}/{tab}")
             window.sees(text)
         window.go(f"{link}/log")
-        window.sees("RUNNING")
+        window.sees("the job is running")
         assert window.run("return sessionStorage.length") == len(window.cookies()) == 0
         assert window.said() == []
     page.press("Revoke")
