@@ -295,9 +295,12 @@ def raced(subject: Subject, artifact: Path, rounds: int, tell: Telling) -> dict[
 
 
 def sentence(found: Mapping[str, Any]) -> str:
-    """Both medians, and how many times as fast ours is in 80 of 100 rounds."""
+    """Both medians, and how many times as fast ours is in 80 of 100 rounds, if that tells which is faster."""
     ours, theirs, ratio = found["ours_ms"]["median"], found["onnxruntime_ms"]["median"], found["ratio"]
-    times = f"{ratio['median']:.2f} times as fast ({ratio['p10']:.2f} to {ratio['p90']:.2f})"
+    spread = f"{ratio['p10']:.2f} to {ratio['p90']:.2f}"
+    times = f"{ratio['median']:.2f} times as fast ({spread})"
+    if ratio["p10"] <= 1 <= ratio["p90"]:
+        times = f"cannot tell which is faster ({spread} times as fast)"
     threads = f"{found['threads']} thread{'s' * (found['threads'] > 1)}"
     return f"{ours:.3g} ms; ONNX Runtime {theirs:.3g} ms: {times} on {threads}"
 

@@ -101,6 +101,8 @@ def test_a_result_is_told_in_one_sentence() -> None:
         "1.08 ms; ONNX Runtime 1.66 ms: 1.54 times as fast (1.40 to 1.60) on 2 threads"
     )
     assert sentence({**found, "threads": 1}).endswith("on 1 thread")
+    unsure = {**found, "ratio": {"median": 1.16, "p10": 0.65, "p90": 1.52}, "threads": 2}
+    assert sentence(unsure).endswith(": cannot tell which is faster (0.65 to 1.52 times as fast) on 2 threads")
 
 
 def test_a_model_of_the_demo_is_expected_to_take_what_the_slowest_took_by_cost() -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,34 @@ def write_message(descriptor: int, message: object) -> None:
     rest = memoryview(LENGTH.pack(len(whole)) + whole)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def serve(begin: Callable[..., AbstractContextManager[object]], lost: tuple[type[Exception], ...]) -> None:
+    """Answer, as the process of a `Child`, on standard output what comes over standard input.
+
+    The first message is what `begin` is given; the others are `(method, arguments)` of what it makes. An answer is `ok`
+    and a result; `refused` and why; or `lost` and why, after which nothing more can be done in this process: one of
+    `lost` leaves a device of which nothing more can be had.
+    """
+    requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not get between the answers
+    try:
+        with begin(*read_message(requests)) as does:
+            write_message(answers, ("ok", None))
+            while True:
+                try:
+                    method, arguments = read_message(requests)
+                except EOFError:
+                    return
+                try:
+                    write_message(answers, ("ok", getattr(does, method)(*arguments)))
+                except Refused as reason:
+                    write_message(answers, ("refused", str(reason)))
+                except lost as error:
+                    write_message(answers, ("lost", str(error)))
+                    os._exit(0)  # nothing can be given back to a context that is lost
+    except Exception as error:
+        write_message(answers, ("lost", f"{type(error).__name__}: {error}"))
 
 
 def read_message(descriptor: int, end: float | None = None) -> Any:

@@ -10,17 +10,17 @@ left out, with the reason; only where the first plan itself fails does the race 
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.devices.cuda.measure.apart import Child, Lost, Stopped, read_message, write_message
+from compiler.devices.cuda.measure.apart import Child, Lost, Stopped, serve
 from compiler.devices.cuda.measure.bench import Refused
 from compiler.devices.whole import race_folders
 from compiler.measure.plans import Raced
@@ -173,30 +173,5 @@ class _Answers:
         return race_folders(folders, self.seed, never_stops, left, self.inputs)
 
 
-def serve(requests: int, answers: int) -> None:
-    """Answer requests that come over a descriptor: `(seed, inputs)` first, then `(method, arguments)`.
-
-    An answer is `ok` and a result; or `lost` and why, after which nothing more can be done in this process: of a device
-    that a kernel has failed on, nothing more can be had.
-    """
-    try:
-        does = _Answers(*read_message(requests))
-        write_message(answers, ("ok", None))
-        while True:
-            try:
-                method, arguments = read_message(requests)
-            except EOFError:
-                return
-            write_message(answers, ("ok", getattr(does, method)(*arguments)))
-    except (RunError, ArtifactError) as error:
-        write_message(answers, ("lost", str(error)))
-        os._exit(0)  # nothing can be given back to a context that is lost
-    except Exception as error:
-        write_message(answers, ("lost", f"{type(error).__name__}: {error}"))
-
-
 if __name__ == "__main__":
-    # What libraries print must not get between the answers.
-    mine = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.fileno(), mine)
+    serve(lambda seed, inputs: nullcontext(_Answers(seed, inputs)), (RunError, ArtifactError))
