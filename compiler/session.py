@@ -90,14 +90,23 @@ class Session:
         return made
 
     def _follow(self) -> None:
-        """Keeps the log of what becomes known; of a replay, makes known what did in each step."""
+        """Makes known what is reported, and keeps the log of it; of a replay, makes known what was in each step.
+
+        So later steps know what a step measured, whether it reports that through the session or not, here as there.
+        """
         trace, log = self.trace, self.log
+
+        def known(plain: Mapping[str, Any]) -> None:
+            record = Record.from_json(plain)
+            self.records.add(record)
+            log.add(trace.steps, record)
+
         if log.replayed:
             self.keep(log.of_step(0))
             trace.on_step.append(lambda step: self.keep(log.of_step(step)))
         else:
             log.begin(self.records)
-            trace.on_record.append(lambda record: log.add(trace.steps, Record.from_json(record)))
+            trace.on_record.append(known)
 
     @property
     def known(self) -> Sequence[Mapping[str, Any]]:

@@ -119,3 +119,25 @@ def test_choices_joins_and_schedules_go_by_the_same_hand_over(
     assert seen == pytest.approx({"FusedCosts": 2e-9 * ns + WAKE_SECONDS, "choose_joins": 2e-9 * ns + WAKE_SECONDS})
     compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", options)
     assert seen == pytest.approx({"FusedCosts": 4 * WAKE_SECONDS, "choose_joins": 4 * WAKE_SECONDS})
+
+
+def test_what_a_step_reports_is_known_to_those_behind_it_and_to_a_replay_alike() -> None:
+    """Also what it reports by itself, such as kernels that were shared among cores in another state."""
+    shared = replace(RECORD, workload="shared", variant={"lanes": 2, "state": "near"})
+
+    def known(session: Session) -> list[set[str]]:
+        found = []
+        for phase, measured in (("tile", [OTHER, shared]), ("schedule", [])):
+            with session.trace.step(phase):
+                if session.log.replayed is False:
+                    for record in measured:
+                        session.trace.record(record.to_json())
+                found.append({record.workload for record in session.records})
+        return found
+
+    first = Session.of(CompileOptions(), Host([RECORD.to_json()]))
+    seen = known(first)
+    assert seen == [{"key", "another", "shared"}] * 2
+    assert [event.workload for event in first.log.of_step(1)] == ["another", "shared"]
+    again = Session.of(CompileOptions(), log=replace(first.log, replayed=True))
+    assert known(again) == seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright import local
 from tilewright.cli import options as given
 from tilewright.cli import summary
+from tilewright.cli.here import needs_compiler
 from tilewright.cli.output import (
     Json,
     Key,
@@ -66,6 +70,9 @@ def compile_model(
     max_queue: given.MaxQueue = None,
     max_run: given.MaxRun = None,
     compiler: given.Compiler = None,
+    here: Annotated[
+        bool, typer.Option("--local", help="On this machine, without a server; kept in the user's cache.")
+    ] = False,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -73,7 +80,8 @@ def compile_model(
 ) -> None:
     """Compile a model and download the artifact. With `--json`: the job at the end, and `artifact`, the file.
 
-    Several targets make one request and one artifact each; with `--json` then `{"jobs": [...]}`.
+    Several targets make one request and one artifact each; with `--json` then `{"jobs": [...]}`. With `--local` there
+    is no job, and `artifact` alone.
     """
     with failures(as_json):
         wanted = given.for_targets(
@@ -85,6 +93,11 @@ def compile_model(
         if wait:
             for path in paths:
                 demand_place(path)
+        if here:
+            asks = {"--data": data, "--samples": samples, "--workload": workload, "--preflight": preflight}
+            _demand_plain({**asks, "--no-wait": not wait, "several --target": len(wanted) > 1})
+            _compiled_here(Path(given.fetched(model)), wanted[0], paths[0], as_json)
+            return
         called, model = given.name_of(name, model), given.fetched(model)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
@@ -104,6 +117,31 @@ def compile_model(
                 _print([job.said for job in jobs], as_json) if as_json else print(*(job.id for job in jobs), sep="\n")
                 return
             _finish(client, jobs, paths, as_json, timeout)
+
+
+def _demand_plain(asked: Mapping[str, object]) -> None:
+    """Raises `UsageError` for what only a server does."""
+    if words := [word for word, given_ in asked.items() if given_]:
+        raise UsageError(f"--local goes without {', '.join(words)}", fix="leave it out, or let a server compile")
+
+
+def _compiled_here(model: Path, options: Mapping[str, Any], output: Path, as_json: bool) -> None:
+    """Compile on this machine, unless that was done before, and put a copy of the artifact to its place."""
+    needs_compiler()
+    if not as_json:
+        console().print("compiling on this machine, unless that was done before", style="dim")
+    kept = local.compiled(model, options)
+    draft = output.with_name(f".{output.name}.{os.getpid()}.part")
+    try:
+        shutil.copyfile(kept, draft)
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)
+    if as_json:
+        print_json({"artifact": str(output)})
+        return
+    print(output, flush=True)
+    console().print(f"Next: python {output} --bench", markup=False)
 
 
 def _finish(
