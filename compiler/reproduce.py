@@ -30,6 +30,9 @@ from compiler.trace import ignore
 MANIFEST, PLAN = "manifest.json", "plan.json"
 OTHER_BYTES = 5
 """The exit status when other bytes came out."""
+ABSENT = "absent"
+MOST_SHOWN = 80
+"""Characters of a value that differs."""
 ANOTHER = "give the .tw file as it was downloaded"
 STATED = ("compiler_version", "toolchain", "model_digest", "target", "hardware")
 """Of the manifest: what decides the bytes beside options and measurements."""
@@ -41,6 +44,7 @@ class Reproduced:
 
     artifact, made  SHA-256 of the file given, and of that made now
     differing       members that differ, or that one of both lacks
+    fields          of plans that differ, the first field that does, with both values
     reasons         what is other than it was: compiler, toolchain, machine, model
     missing         calls of kernels that rested on a measurement which is not packed, or holds no more since another
                     code is generated
@@ -53,6 +57,7 @@ class Reproduced:
     made: str
     measurements: int
     differing: tuple[str, ...]
+    fields: tuple[str, ...]
     reasons: tuple[str, ...]
     missing: tuple[str, ...]
     kernels: int
@@ -72,6 +77,7 @@ class Reproduced:
         if self.is_same:
             return f"the same bytes, from {self.measurements} measurements: SHA-256 {self.made}"
         each = [f"differs: {name}" for name in self.differing]
+        each += [f"first: {field}" for field in self.fields]
         each += [f"why: {reason}" for reason in self.reasons]
         each += [f"other code: {kernel}" for kernel in self.changed]
         return "\n".join(["other bytes", *each, *(f"not measured: {call}" for call in self.missing)])
@@ -130,17 +136,42 @@ def reproduce(
     made = members_of(out)
     before, now = functions_of(members), functions_of(made)
     plan = json.loads(members[PLAN])
+    differing = tuple(sorted(name for name in {*members, *made} if members.get(name) != made.get(name)))
     return Reproduced(
         hashlib.sha256(artifact.read_bytes()).hexdigest(),
         hashlib.sha256(out.read_bytes()).hexdigest(),
         sum(len(log.entries) for log in logs),
-        tuple(sorted(name for name in {*members, *made} if members.get(name) != made.get(name))),
+        differing,
+        tuple(first_field(name, members, made) for name in differing if Path(name).name == PLAN),
         tuple(reasons(manifest, json.loads(made[MANIFEST]))),
         tuple(_missing(plan, json.loads(made[PLAN]))),
         len(now),
         tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name))),
         sum(call["predicted_from"] == "measured" for call in plan["calls"]),
     )
+
+
+def first_field(name: str, before: Mapping[str, bytes], now: Mapping[str, bytes]) -> str:
+    """Where two members of JSON that differ first do: the path of keys and positions, and what stands there in both."""
+    one, other = (json.loads(members[name]) if name in members else ABSENT for members in (before, now))
+    path = ""
+    while True:
+        if isinstance(one, dict) and isinstance(other, dict):
+            places: Sequence[Any] = [*one, *(key for key in other if key not in one)]
+            pairs = [(place, one.get(place, ABSENT), other.get(place, ABSENT)) for place in places]
+        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            pairs = [(place, *pair) for place, pair in enumerate(zip(one, other, strict=True))]
+        else:
+            return f"{name}: {path or 'all of it'} was {_short(one)}, here {_short(other)}"
+        place, one, other = next((pair for pair in pairs if pair[1] != pair[2]), (None, ABSENT, ABSENT))
+        path = f"{path}.{place}" if path else str(place)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = value if value is ABSENT else json.dumps(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def members_of(artifact: Path) -> dict[str, bytes]:

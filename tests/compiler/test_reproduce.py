@@ -57,7 +57,7 @@ def test_an_artifact_that_was_measured_is_made_again_to_the_byte(artifact: Path,
     found = reproduce(artifact, model, tmp_path / "again.tw")
     assert found.is_same, str(found)
     assert found.measurements > 0
-    assert (found.differing, found.reasons, found.missing, found.changed) == ((), (), (), ())
+    assert (found.differing, found.fields, found.reasons, found.missing, found.changed) == ((), (), (), (), ())
     assert found.measured > 0
     assert found.kernels > 0
     assert (tmp_path / "again.tw").read_bytes() == artifact.read_bytes()
@@ -88,12 +88,30 @@ def test_by_another_compiler_it_is_told_which_kernels_change_and_which_measureme
     found = reproduce(given, model, tmp_path / "again.tw")
     assert not found.is_same
     assert "plan.json" in found.differing
+    (field,) = found.fields
+    assert re.fullmatch(r"plan\.json: [\w.]+ was .+, here .+", field)
+    assert f"first: {field}" in str(found)
     assert any(kernel.startswith(f"{edited}_") for kernel in found.changed), found
     assert len(found.changed) <= 1 + len(found.missing), "the edited one, and those whose measurements are gone"
     assert all(missing.startswith("call ") for missing in found.missing)
     assert found.missing
     assert all(call["family"] in missing for missing in found.missing), found
     assert len(found.missing) < found.measured, "the other measurements still hold"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"a": 1, "b": [1, {"c": 2}]}, {"a": 1, "b": [1, {"c": 3}]}, "b.1.c was 2, here 3"),
+        ({"a": [1, 2]}, {"a": [1, 2, 3]}, "a was a list of 2, here a list of 3"),
+        ({"a": 1}, {"a": 1, "others": ["x"]}, "others was absent, here a list of 1"),
+        ({"a": None, "b": 1}, {"a": "y" * 100}, f'a was null, here "{"y" * 79}...'),
+        (None, {"a": 1}, 'all of it was absent, here {"a": 1}'),
+    ],
+)
+def test_the_first_field_that_differs_is_named_with_both_values(before: object, now: object, said: str) -> None:
+    both = [{} if one is None else {"plan.json": json.dumps(one).encode()} for one in (before, now)]
+    assert command.first_field("plan.json", *both) == f"plan.json: {said}"
 
 
 def test_another_model_is_the_reason(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

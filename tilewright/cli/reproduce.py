@@ -39,8 +39,8 @@ def reproduce(
 ) -> None:
     """Compile an artifact again here from what it packs, measuring nothing: the same bytes, or what differs.
 
-    With `--json`: `same`, the digests `artifact` and `made`, `differing`, `reasons`, `missing`, and of kernels
-    `kernels`, `changed`, `measured`.
+    With `--json`: `same`, the digests `artifact` and `made`, `differing`, `fields`, `reasons`, `missing`, and of
+    kernels `kernels`, `changed`, `measured`.
     """
     with failures(as_json, output), tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         needs_compiler()
@@ -109,6 +109,7 @@ def _show(found: dict[str, Any]) -> None:
     out.print("other bytes", style="bold red")
     for word, each in (
         ("differs", "differing"),
+        ("first", "fields"),
         ("why", "reasons"),
         ("other code", "changed"),
         ("not measured", "missing"),
