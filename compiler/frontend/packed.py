@@ -127,7 +127,8 @@ def in_blocks(site: Site) -> Expansion:
         return aside(real_)
 
     beside = hashlib.sha256(b"".join(one.tobytes() for one in (zeros, factors, of)))
-    real_ = DEQUANTISED.of(packed, f"{bits} {block} {beside.hexdigest()}", dequantised)
+    beside.update(b"" if order is None else order.tobytes())
+    real_ = DEQUANTISED.of(packed, f"{bits} {block} {rows} {columns} {beside.hexdigest()}", dequantised)
     composition = Composition(site)
     dtype = site.first.dtype
     a = composition.cast("x0", dtype, DType.F32)  # weights are not rounded to a half type, as ONNX Runtime's are not

@@ -16,6 +16,7 @@ from compiler.frontend import Limits, load
 from compiler.frontend import read as reading
 from compiler.frontend.read import ModelFile
 from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
 
 MS = "com.microsoft"
@@ -149,6 +150,34 @@ def test_a_recurrence_of_bytes_is_what_onnxruntime_computes_but_for_its_rounding
     )
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-2)
+
+
+def test_codes_that_products_read_by_other_groups_are_other_matrices() -> None:
+    """One tensor of codes with the same scales, by several g_idx that have as many inputs in each block."""
+    scales = CHANCE.uniform(0.01, 0.02, (6, 2)).astype(np.float32)
+    orders = [np.arange(32) // 16, np.arange(32) % 2, np.arange(31, -1, -1) // 16]
+    codes = CHANCE.integers(0, 256, (6, 2, 8)).astype(np.uint8)
+    nibbles = np.stack([codes & 15, codes >> 4], -1).reshape(6, 32).astype(np.float32) - 8
+    wanted = [WIDE @ (nibbles * scales[:, order]).T for order in orders]
+    attrs: dict[str, Any] = {"K": 32, "N": 6, "bits": 4, "block_size": 16}
+    nodes = [
+        helper.make_node("MatMulNBits", ["x", "codes", "scales", "", f"g{at}"], [f"y{at}"], domain=MS, **attrs)
+        for at in range(len(orders))
+    ]
+    groups = [numpy_helper.from_array(one.astype(np.int32), f"g{at}") for at, one in enumerate(orders)]
+    graph = helper.make_graph(
+        nodes,
+        "orders",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, WIDE.shape)],
+        [helper.make_tensor_value_info(f"y{at}", TensorProto.FLOAT, None) for at in range(len(orders))],
+        [numpy_helper.from_array(codes, "codes"), numpy_helper.from_array(scales.reshape(-1), "scales"), *groups],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    loaded = load(model.SerializeToString(), CompileOptions(), OPERATORS).graph
+    values = evaluate_graph(loaded, {loaded.inputs[0]: WIDE}, OPERATORS)
+    for output, want in zip(loaded.outputs, wanted, strict=True):
+        np.testing.assert_allclose(values[output], want, rtol=1e-5, atol=1e-5)
 
 
 def test_a_file_is_read_once_and_its_matrices_are_made_floats_once_whatever_is_bound(
