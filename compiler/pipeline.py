@@ -94,9 +94,9 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
             made = compile_binding(session, replace(request, artifact=alone), weights, found=found)
             each.append(proved(session, *made, alone))
             host, weights, found = replace(host, records=session.known), made[1].weights, each[-1].left
+            file = made[1].program.weights
             del made  # with the graph of this binding, before that of the next is there
-        assert weights is not None
-        return joined(trace, each, weights.bytes(), whole.options, whole.artifact)
+        return joined(trace, each, file, whole.options, whole.artifact)
     finally:
         alone.unlink(missing_ok=True)
 

@@ -163,7 +163,10 @@ def first_field(name: str, before: Mapping[str, bytes], now: Mapping[str, bytes]
             pairs = [(place, *pair) for place, pair in enumerate(zip(one, other, strict=True))]
         else:
             return f"{name}: {path or 'all of it'} was {_short(one)}, here {_short(other)}"
-        place, one, other = next((pair for pair in pairs if pair[1] != pair[2]), (None, ABSENT, ABSENT))
+        apart = next((pair for pair in pairs if pair[1] != pair[2]), None)
+        if apart is None:
+            return f"{name}: the same fields in another text"
+        place, one, other = apart
         path = f"{path}.{place}" if path else str(place)
 
 

@@ -114,6 +114,11 @@ def test_the_first_field_that_differs_is_named_with_both_values(before: object, 
     assert command.first_field("plan.json", *both) == f"plan.json: {said}"
 
 
+def test_a_member_that_differs_in_its_text_alone_is_told_as_that() -> None:
+    said = command.first_field("plan.json", {"plan.json": b'{"a": 1}'}, {"plan.json": b'{"a":1.0}'})
+    assert said == "plan.json: the same fields in another text"
+
+
 def test_another_model_is_the_reason(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = subjects.from_zoo("tiny_cnn", tmp_path).file
     assert command.main([str(artifact), str(other), "--json"]) == command.OTHER_BYTES
