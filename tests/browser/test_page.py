@@ -58,7 +58,7 @@ def job(house: House, page: Browser, tmp_path_factory: pytest.TempPathFactory) -
     file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
     file.write_bytes(squeezenet())
     entered(house, page)
-    page.press("Compile")
+    page.visit("Compile")
     page.type("#model", str(file))
     page.sees("It can be compiled")
     page.sees("MaxPool")

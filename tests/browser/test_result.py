@@ -77,7 +77,7 @@ def test_a_race_stands_on_top_of_a_job_and_in_the_list(house: House, inside: Bro
     assert theirs in text
     assert page.run("return document.title").endswith(f": {ours} · Tilewright")
     page.picture(SCREENS / "raced.png")
-    page.press("Jobs")
+    page.visit("Jobs")
     cells = (
         "return Object.fromEntries([...document.querySelector('table.jobs tbody tr').cells]"
         ".map((one) => [one.dataset.name, one.innerText]))"

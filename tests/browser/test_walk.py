@@ -103,7 +103,7 @@ def job(house: House, inside: Browser, tmp_path_factory: pytest.TempPathFactory)
     for value in (*network.graph.input, *network.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     file.write_bytes(network.SerializeToString())
-    page.press("Jobs")
+    page.visit("Jobs")
     page.press("drop a model")
     page.sees("Drop an ONNX model here")
     page.drop("label.drop", [file])
@@ -171,7 +171,7 @@ def test_a_stranger_goes_on_to_compare_and_download(
         times = sorted(page.run(SECONDS, call["predicted_s"]) for call in plan["calls"])
         assert sorted(row[2 + side] for row in shown[1] if row[2 + side]) == times, "each kernel once"
     page.picture(SCREENS / "beside.png")
-    page.press("Benchmarks")
+    page.visit("Benchmarks")
     page.sees("Time them")
     page.run("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())")
     page.press("Time them")
@@ -225,7 +225,7 @@ def test_a_folder_is_dropped_with_its_external_data(house: House, inside: Browse
     file = folder / "outside.onnx"
     onnx.save(outside, file, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
     page.go(f"{house.url}/#/jobs")
-    page.press("Compile")
+    page.visit("Compile")
     page.sees("Drop an ONNX model here")
     page.drop("label.drop", [folder])
     page.sees("It can be compiled")
@@ -346,7 +346,7 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
     with page.tab() as window:
         window.go(house.url)
         with_key(window, made.json()["key"])
-        window.press("Jobs")
+        window.visit("Jobs")
         window.sees("No job yet")
         window.go(f"{house.url}/#/jobs/{refused}")
         window.sees("there is no job")

@@ -83,9 +83,19 @@ class Browser:
         found = self.until(lambda: self._post("elements", using="css selector", value=selector), selector)
         return str(found[0][ELEMENT])
 
+    def _act(self, selector: str, verb: str, **given: Any) -> None:
+        """Do something to the first such element; again where the page put another in its place meanwhile."""
+
+        def tried() -> httpx.Response | None:
+            answer = self._session.post(f"element/{self.find(selector)}/{verb}", json=given)
+            return None if "stale element reference" in answer.text else answer
+
+        answer = self.until(tried, f"{verb} of {selector}")
+        assert answer.status_code == 200, answer.text
+
     def click(self, selector: str) -> None:
         """Click on the first such element."""
-        self._post(f"element/{self.find(selector)}/click")
+        self._act(selector, "click")
 
     def click_at(self, selector: str, x: int, y: int) -> None:
         """Click so many pixels right of and below the upper left corner of the first such element."""
@@ -102,9 +112,15 @@ class Browser:
         found = self.until(lambda: self.run(mark, name), name)
         self._post(f"element/{found[ELEMENT]}/click")
 
+    def visit(self, name: str) -> None:
+        """Press a link of the navigation, and wait until its view is there: the one before it may look alike."""
+        self.press(name)
+        current = "return document.querySelector('nav [aria-current=page]')?.innerText.trim()"
+        self.until(lambda: self.run(current) == name, f"the view {name}")
+
     def type(self, selector: str, text: str) -> None:
         """Type into the first such element; into one for files their paths."""
-        self._post(f"element/{self.find(selector)}/value", text=text)
+        self._act(selector, "value", text=text)
 
     def drop(self, selector: str, paths: Sequence[Path]) -> None:
         """Drop files and folders of this machine on the middle of the first such element."""
