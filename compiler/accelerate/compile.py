@@ -43,7 +43,7 @@ from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.layers import SEEN_THROUGH, id_of, ids_of
 from compiler.quantize.network import Network, open_network
-from compiler.quantize.samples import Sample, derived
+from compiler.quantize.samples import Sample, derived, divided
 from compiler.quantize.samples import given as samples_of
 from compiler.request import Request
 from compiler.trace import Trace
@@ -53,7 +53,7 @@ TOLERANCE = 0.05
 OPTIONS = QuantizeOptions(activations="int8", outputs=True, attention=False)
 """Under which models are quantised."""
 JUDGED = 4
-"""Samples that the artifact is judged on."""
+"""Samples that the artifact is judged on, at most."""
 DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
 WITHOUT_LITERT = (
     "judged by the int8 operators of this compiler alone: LiteRT is not installed (pip install 'ai-edge-litert>=2.1')"
@@ -94,6 +94,11 @@ class _Given:
     network: Network
     nodes: int
     values: Sequence[Sample]
+
+    @property
+    def judged(self) -> Sequence[Sample]:
+        """The samples that the artifact is judged on: those that nothing was calibrated on, where there are such."""
+        return (divided(self.values)[1] or self.values)[:JUDGED]
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ def compile_for_accelerator(
         notices=tuple(trace.notices),
         nodes=given.nodes,
         weight_bytes=sum(len(part.compiled.given) for part in placed.made.parts if isinstance(part, OnAccelerator)),
-        judged=len(given.values[:JUDGED]),
+        judged=len(given.judged),
     )
 
 
@@ -226,7 +231,7 @@ def _judged(
     request: Request, chip: Chip, given: _Given, placed: _Placed, largest_error: float | None, trace: Trace
 ) -> Sequence[Mapping[str, Any]]:
     """Writes the artifact, and gives it its name once it agreed with the model; the agreement."""
-    values, snr_db = given.values[:JUDGED], request.options.snr_db or LEAST_SNR_DB
+    values, snr_db = given.judged, request.options.snr_db or LEAST_SNR_DB
     unproven = request.beside("unproven")
     try:
         with trace.step("pack"):

@@ -53,18 +53,31 @@ class Evaluated:
 class Calibration:
     """What the samples showed, of tensors by name and of layers by name.
 
-    shifts      what rounding the weights adds to the mean of each channel
+    shifts      what rounding the weights adds to the mean of each channel, by sample
     signal      the mean square of a layer's result without its bias; `noise` that of what rounding the weights adds
     """
 
     observed: dict[str, Observed] = field(default_factory=dict)
-    shifts: dict[str, np.ndarray] = field(default_factory=dict)
+    shifts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     signal: dict[str, float] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
 
     def weights_db(self, layer: str) -> float | None:
         """Signal to noise of a layer whose weights alone are rounded; None without noise."""
         return decibels(self.signal[layer], self.noise[layer])
+
+    def shift(self, layer: str) -> np.ndarray:
+        """What rounding the weights adds to the mean of each channel, as far as the samples agree about it.
+
+        Means of few samples hold chance beside the truth; they are made smaller by the part of their sum of squares
+        that chance explains (James and Stein 1961, the positive part). One sample says nothing of chance.
+        """
+        found = np.stack(self.shifts[layer])
+        mean = found.mean(axis=0)
+        if len(found) == 1:
+            return np.asarray(mean)
+        chance = found.var(axis=0, ddof=1).sum() / len(found)
+        return np.asarray(mean * max(0.0, 1.0 - chance / max(np.square(mean).sum(), LEAST)))
 
 
 def decibels(signal: float, noise: float) -> float | None:
@@ -119,9 +132,9 @@ def _known(value: int | None) -> int:
 def _note(found: Calibration, layer: Layer, made: np.ndarray, added: np.ndarray, samples: int) -> None:
     """Takes in one layer's result on one of so many samples, and what rounding its weights adds."""
     channel = 1 if layer.node.op_type.startswith("Conv") else added.ndim - 1
-    shift = added.mean(axis=tuple(at for at in range(added.ndim) if at != channel)) / samples
     name = layer.name
-    found.shifts[name] = found.shifts.get(name, np.zeros(len(shift))) + shift
+    shift = added.mean(axis=tuple(at for at in range(added.ndim) if at != channel))
+    found.shifts.setdefault(name, []).append(shift)
     found.signal[name] = found.signal.get(name, 0.0) + float(np.square(made).mean()) / samples
     found.noise[name] = found.noise.get(name, 0.0) + float(np.square(added).mean()) / samples
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.prepare import equalise, fold
 from compiler.quantize.progress import Progress, put
 from compiler.quantize.ranges import range_of
-from compiler.quantize.samples import Sample, derived, given
+from compiler.quantize.samples import HELD_OUT, Sample, derived, divided, given
 from compiler.quantize.scheme import Affine, affine
 from compiler.quantize.search import Chosen, Fidelity, choose, fidelity
 from compiler.quantize.tensors import tensors_of
@@ -26,13 +27,15 @@ from compiler.trace import Observer, ignore
 
 BEGINS = {"load": 0.0, "calibrate": 0.05, "search": 0.5, "write": 0.95}
 """The steps as events name them, with the part of the whole at which each begins."""
-JUDGED = 8
-"""Samples that a set of layers is judged on, at most; ranges are taken from all."""
 CLOSE = 1e-4
 """By how much of the largest value preparing a model may move an output: the rounding of folded weights."""
 DERIVED = (
     "no samples were given: ranges were taken from random inputs, which are seldom like real ones. "
     "Give some tens of real inputs as .npz"
+)
+NONE_HELD_OUT = (
+    f"of fewer than {HELD_OUT} samples none is held out: signal to noise is that on the samples that ranges were taken "
+    "from, and other inputs may have less"
 )
 
 
@@ -40,7 +43,8 @@ DERIVED = (
 class QuantizeReport:
     """What became of each layer of a model that was quantised, in the model's order, and of its outputs.
 
-    samples  how many; `derived`: whether they were drawn
+    samples  how many; `held_out` of them were not calibrated on, and outputs are judged by them (by all, where none
+             was); `derived`: whether they were drawn
     tensors  how many tensors of activations are bytes
     bytes    of the new file; `model_bytes`: of the given one, without external data
     notices  what the user should know
@@ -50,6 +54,7 @@ class QuantizeReport:
     layers: tuple[QuantisedLayer, ...]
     outputs: tuple[QuantisedOutput, ...]
     samples: int
+    held_out: int
     derived: bool
     tensors: int
     bytes: int
@@ -90,7 +95,10 @@ def quantize(
         notices.append(DERIVED)
         progress.notice(DERIVED)
     original = Evaluated(model, options, data)
-    judged = values[:JUDGED]
+    calibrated, held_out = divided(values)
+    judged = held_out or values
+    if not held_out:
+        notices.append(NONE_HELD_OUT)
     folded = fold(network, attention=options.attention)
     if folded:
         notices.append(f"{folded} normalisations and factors were made part of weights")
@@ -105,23 +113,25 @@ def quantize(
     progress.begin("calibrate")
     tensors = [*tensors_of(network, graph, layers, outputs=options.outputs).roots]
     weighted = [layer for layer in layers if isinstance(layer, Layer)]
-    calibration = calibrate(network, plain, weighted, tensors, values, progress.part)
+    calibration = calibrate(network, plain, weighted, tensors, calibrated, progress.part)
     schemes = _schemes(calibration, options)
 
-    def written(chosen: Collection[str]) -> Network:
+    def written(chosen: Collection[str], correct: bool) -> Network:
         some = [layer for layer in layers if layer.name in chosen]
-        return write(
-            network, graph, some, schemes, calibration, correct=options.bias_correction, outputs=options.outputs
-        )
+        return write(network, graph, some, schemes, calibration, correct=correct, outputs=options.outputs)
 
-    def judge(chosen: Collection[str]) -> Fidelity:
-        quantised = Evaluated(written(chosen).bytes(), options)
+    def judge(chosen: Collection[str], correct: bool) -> Fidelity:
+        quantised = Evaluated(written(chosen, correct).bytes(), options)
         return fidelity(wanted, [quantised.outputs(sample) for sample in judged])
 
     progress.begin("search")
-    chosen = choose([layer.name for layer in layers], options.snr_db, judge, progress.part)
+    names = [layer.name for layer in layers]
+    ways = {False, options.bias_correction} if held_out else {options.bias_correction}
+    wholes = {correct: judge(names, correct) for correct in sorted(ways, reverse=True)}
+    correct = max(wholes, key=lambda one: wholes[one].least)
+    chosen = choose(names, options.snr_db, partial(judge, correct=correct), wholes[correct], progress.part)
     progress.begin("write")
-    made = written(chosen.layers)
+    made = written(chosen.layers, correct)
     content = made.bytes()
     put(out, content)
     return QuantizeReport(
@@ -132,6 +142,7 @@ def quantize(
             for name, db in chosen.fidelity.outputs.items()
         ),
         samples=len(values),
+        held_out=len(held_out),
         derived=not samples,
         tensors=sum(node.op_type == "QuantizeLinear" for node in made.nodes),
         bytes=len(content),

@@ -26,6 +26,8 @@ LARGEST_SIZE = 1 << 20
 """Of a dimension that the model leaves open."""
 MOST_SAMPLES = 4096
 """Of one archive."""
+HELD_OUT, MOST_HELD_OUT = 4, 8
+"""One of so many samples is held out, and so many at most; of fewer samples than the first none is."""
 
 Sampling = QuantizeOptions | CompressOptions
 """Options of a job that works on samples."""
@@ -83,6 +85,13 @@ def given(model: Model, files: Mapping[str, Path], options: Sampling) -> list[Sa
     if not found:
         raise InputsError("the archives hold no sample", fix="give at least one")
     return found
+
+
+def divided(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Samples to calibrate on, and others among them to judge the result by; none of the second of few."""
+    each = max(HELD_OUT, len(samples) // MOST_HELD_OUT)
+    out = range(each - 1, len(samples), each)[:MOST_HELD_OUT]
+    return [one for at, one in enumerate(samples) if at not in out], [samples[at] for at in out]
 
 
 def bound(loaded: Loaded, sample: Sample) -> dict[int, np.ndarray]:

@@ -78,16 +78,16 @@ def choose(
     layers: Sequence[str],
     budget_db: float | None,
     judge: Callable[[Collection[str]], Fidelity],
+    whole: Fidelity,
     watch: Callable[[float, str], None],
 ) -> Chosen:
     """All layers, or without those that cost most, as few of them as the budget demands.
 
-    judge  the outputs with only these layers quantised
+    judge  the outputs with only these layers quantised; `whole`: with all of them
 
     Where all together are too much, each is judged alone; then layers are left out, the most costly first, and how many
     is found by bisection. Raises BudgetMissed where the budget cannot be held with any layer.
     """
-    whole = judge(layers)
     if budget_db is not None and not whole.outputs:
         raise OptionsError("snr_db is given, and no output of the model is a float", fix="leave it out")
     if budget_db is None or whole.least >= budget_db:

@@ -56,7 +56,7 @@ def write(
     for layer in layers:
         if isinstance(layer, Product):
             continue
-        shift = calibration.shifts[layer.name] if correct else None
+        shift = calibration.shift(layer.name) if correct else None
         writer.layer(layer, of[id(layer.node)], tensors.roots[layer.node.input[0]], shift)
     made.nodes = writer.nodes()
     made.look()

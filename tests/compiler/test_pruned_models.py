@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -21,6 +20,7 @@ from compiler.pack.loader import Model
 from compiler.preflight import preflight
 from compiler.quantize import quantize
 from tests.compiling import compile_file
+from tests.peers import exact_session
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 LEFT_OUT = "multiply no zero weights"
@@ -73,7 +73,7 @@ def judged(model: Path, artifact: Path, tolerance: float) -> None:
     """The artifact gives what another runtime gives, but for so much of the largest value."""
     with Model(artifact, lanes=1) as ours:
         inputs = ours.random_inputs(5)
-        (want,) = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, inputs)
+        (want,) = exact_session(model).run(None, inputs)
         (got,) = ours.run(inputs).values()
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * float(np.abs(want).max()))
 

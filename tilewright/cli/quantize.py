@@ -106,7 +106,10 @@ def show(report: Mapping[str, Any]) -> None:
         db = one.get("snr_db")
         out.print(f"{one.get('name')}: {'no difference' if db is None else f'{db:.1f} dB'} against fp32", markup=False)
     bytes_, before = report.get("bytes"), report.get("model_bytes")
-    out.print(f"{size(bytes_)}, of {size(before)}; {report.get('samples')} samples", markup=False)
+    out.print(
+        f"{size(bytes_)}, of {size(before)}; {report.get('samples')} samples, {report.get('held_out') or 0} held out",
+        markup=False,
+    )
 
 
 def _decibels(value: float | None) -> str:

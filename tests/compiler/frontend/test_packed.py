@@ -18,12 +18,13 @@ from compiler.frontend.read import ModelFile
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
+from tests.peers import signed_weights
 
 MS = "com.microsoft"
 CHANCE = np.random.default_rng(11)
 A = CHANCE.standard_normal((5, 8)).astype(np.float32)
 BYTES = CHANCE.integers(0, 256, (5, 8)).astype(np.uint8)
-SIGNED = CHANCE.integers(-128, 128, (8, 6)).astype(np.int8)
+SIGNED = signed_weights(CHANCE, 8, 6)
 SCALES = CHANCE.uniform(0.01, 0.02, 6).astype(np.float32)
 ONE, TWO, ZERO, BIAS = (
     np.array(0.01, np.float32),
@@ -112,7 +113,7 @@ def test_it_is_what_onnxruntime_computes(number: int) -> None:
 
 
 def test_attention_of_bytes_is_what_onnxruntime_computes() -> None:
-    x, w = CHANCE.integers(0, 256, (1, 5, 8)).astype(np.uint8), CHANCE.integers(-128, 128, (8, 24)).astype(np.int8)
+    x, w = CHANCE.integers(0, 256, (1, 5, 8)).astype(np.uint8), signed_weights(CHANCE, 8, 24)
     bias, mask = CHANCE.standard_normal(24).astype(np.float32), np.array([4], np.int32)
     arrays: Arrays = [x, w, bias, ONE, ONE, mask, ZERO, np.array(0, np.int8)]
     agree("QAttention", arrays, {"num_heads": 2}, 1, MS, constants=(1,))
@@ -137,7 +138,7 @@ def test_weights_in_blocks_must_be_known() -> None:
 @pytest.mark.parametrize("per_column", [False, True])
 def test_a_recurrence_of_bytes_is_what_onnxruntime_computes_but_for_its_rounding_of_inputs(per_column: bool) -> None:
     x = CHANCE.standard_normal((7, 2, 3)).astype(np.float32)
-    w, r = (CHANCE.integers(-128, 128, (2, rows, 16)).astype(np.int8) for rows in (3, 4))
+    w, r = (signed_weights(CHANCE, 2, rows, 16) for rows in (3, 4))
     shape = (2, 16) if per_column else (2,)
     scales = [CHANCE.uniform(0.002, 0.004, shape).astype(np.float32) for _ in range(2)]
     zeros = [np.zeros(shape, np.int8)] * 2

@@ -11,6 +11,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops import contraction, einsum
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.single import Attrs, check, compare, normal, octets, prepare, scalar
+from tests.peers import signed_weights
 
 RECORDS = {operator.name: operator for operator in (*contraction.OPERATORS, *einsum.OPERATORS)}
 
@@ -113,7 +114,7 @@ def test_Einsum_refuses_an_equation_that_does_not_fit(equation: str, shapes: lis
 @pytest.mark.parametrize("a_zero", [None, (), (4,)])
 @pytest.mark.parametrize("b_zero", [None, (), (5,)])
 def test_MatMulInteger_is_exact(a_zero: tuple[Any, ...] | None, b_zero: tuple[Any, ...] | None) -> None:
-    a, b = octets(1, np.uint8, 4, 3), octets(2, np.int8, 3, 5)
+    a, b = octets(1, np.uint8, 4, 3), signed_weights(np.random.default_rng(2), 3, 5)
     points = [
         None if a_zero is None else octets(3, np.uint8, *a_zero),
         None if b_zero is None else octets(4, np.int8, *b_zero),
@@ -136,7 +137,7 @@ def test_MatMulInteger_takes_a_zero_point_for_each_row_of_each_batch() -> None:
 def test_QLinearMatMul_rounds_and_saturates_like_onnxruntime(
     dtype: Any, per_column: bool, batch: tuple[Any, ...]
 ) -> None:
-    a, b = octets(1, dtype, *batch, 4, 3), octets(2, np.int8, 3, 5)
+    a, b = octets(1, dtype, *batch, 4, 3), signed_weights(np.random.default_rng(2), 3, 5)
     scale = np.linspace(0.01, 0.02, 5, dtype=np.float32) if per_column else scalar(0.013)
     zero = np.zeros(5, np.int8) if per_column else np.array(1, np.int8)
     arrays = [a, scalar(0.02), np.array(3, dtype), b, scale, zero, scalar(0.05), np.array(7, dtype)]

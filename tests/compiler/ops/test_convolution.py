@@ -13,6 +13,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.convolution import OPERATORS
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.single import Attrs, Shape, check, compare, normal, octets, prepare, scalar
+from tests.peers import signed_weights
 
 CONV, TRANSPOSE, INTEGER, QLINEAR = OPERATORS
 
@@ -176,7 +177,7 @@ def test_ConvInteger_is_exact(zeros: int) -> None:
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_QLinearConv_rounds_and_saturates_like_onnxruntime(dtype: Any, per_channel: bool, bias: bool) -> None:
-    x, w = octets(1, dtype, 1, 3, 6, 5), octets(2, np.int8, 4, 3, 3, 3)
+    x, w = octets(1, dtype, 1, 3, 6, 5), signed_weights(np.random.default_rng(2), 4, 3, 3, 3)
     scale = np.linspace(0.01, 0.02, 4, dtype=np.float32) if per_channel else np.array(0.013, np.float32)
     zero = np.zeros(4, np.int8) if per_channel else np.array(0, np.int8)
     arrays = [x, scalar(0.02), np.array(3, dtype), w, scale, zero, scalar(0.13), np.array(7, dtype)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType, quantize_static
 
@@ -22,6 +21,7 @@ from compiler.reproduce import reproduce
 from compiler.trace import Trace
 from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
 from tests.compiling import compile_file
+from tests.peers import exact_session
 
 UNMEASURED = {"precision": "int8", "tuning_budget_s": 0.0, "threads": 1}
 
@@ -37,8 +37,7 @@ def compiled(
 
 
 def runs(model: bytes | Path, x: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model))
-    return np.asarray(session.run(None, {"x": x})[0])
+    return np.asarray(exact_session(model).run(None, {"x": x})[0])
 
 
 def uneven(folder: Path) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ import pytest
 from compiler.contract import QuantizeOptions
 from compiler.errors import InputsError, UnboundDimension
 from compiler.quantize.network import open_network
-from compiler.quantize.samples import Sample, derived, given
+from compiler.quantize.samples import Sample, derived, divided, given
 from tests.compiler.quantize.models import Drawn, network, samples, saved
 
 
@@ -78,3 +78,13 @@ def test_a_dimension_that_nothing_binds_is_told(tmp_path: Path) -> None:
     path = saved(d.model({"x": (1, "length", 3)}, {"y": (1, "length", 4)}), tmp_path)
     with pytest.raises(UnboundDimension, match="length"):
         derived(path, QuantizeOptions())
+
+
+@pytest.mark.parametrize(("count", "out"), [(1, 0), (3, 0), (4, 1), (7, 1), (8, 2), (32, 8), (33, 8), (100, 8)])
+def test_a_quarter_is_held_out_spread_evenly_and_none_of_few(count: int, out: int) -> None:
+    every: list[Sample] = [{"x": np.array(number)} for number in range(count)]
+    calibrated, held_out = divided(every)
+    assert len(held_out) == out
+    assert sorted(int(one["x"]) for one in (*calibrated, *held_out)) == list(range(count))
+    gaps = np.diff([int(one["x"]) for one in held_out])
+    assert len(set(gaps.tolist())) <= 1

@@ -21,16 +21,20 @@ class Judge:
         return Fidelity({"y": -10 * float(np.log10(sum(NOISE[layer] for layer in layers)))})
 
 
-def test_without_a_budget_every_layer_is_quantised_and_judged_once() -> None:
+WHOLE = Judge()(NOISE)
+
+
+def test_without_a_budget_every_layer_is_quantised_and_nothing_else_is_judged() -> None:
     judge = Judge()
-    chosen = choose(list(NOISE), None, judge, lambda part, message: None)
+    chosen = choose(list(NOISE), None, judge, WHOLE, lambda part, message: None)
     assert chosen.layers == frozenset(NOISE)
-    assert len(judge.asked) == 1
+    assert chosen.fidelity is WHOLE
+    assert not judge.asked
 
 
 @pytest.mark.parametrize(("budget", "left"), [(19.0, ""), (25.0, "b"), (35.0, "bd"), (55.0, "bcd")])
 def test_only_the_most_costly_layers_are_left_until_the_budget_holds(budget: float, left: str) -> None:
-    chosen = choose(list(NOISE), budget, Judge(), lambda part, message: None)
+    chosen = choose(list(NOISE), budget, Judge(), WHOLE, lambda part, message: None)
     assert chosen.layers == frozenset(NOISE) - frozenset(left)
     assert chosen.fidelity.least >= budget
     if left:
@@ -39,13 +43,13 @@ def test_only_the_most_costly_layers_are_left_until_the_budget_holds(budget: flo
 
 def test_a_budget_that_no_layer_keeps_is_refused_with_the_best_there_is() -> None:
     with pytest.raises(BudgetMissed, match=r"60\.0 dB") as raised:
-        choose(list(NOISE), 80.0, Judge(), lambda part, message: None)
+        choose(list(NOISE), 80.0, Judge(), WHOLE, lambda part, message: None)
     assert raised.value.details["alone_db"]["b"] == 20.0
 
 
 def test_a_budget_without_an_output_to_hold_it_is_refused() -> None:
     with pytest.raises(OptionsError, match="no output of the model is a float"):
-        choose(["a"], 30.0, lambda layers: Fidelity({}), lambda part, message: None)
+        choose(["a"], 30.0, lambda layers: Fidelity({}), Fidelity({}), lambda part, message: None)
 
 
 def test_elements_that_are_not_finite_count_only_where_they_differ() -> None:
