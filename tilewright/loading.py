@@ -103,11 +103,19 @@ class State(Protocol):
         """The memory that it has."""
         ...
 
+    def __len__(self) -> int:
+        """Rows of caches that grow. Raises TypeError without such caches."""
+        ...
+
     def __getitem__(self, name: str) -> NDArray[Any]: ...
     def __setitem__(self, name: str, value: Any) -> None: ...
 
     def reset(self) -> None:
         """Zeros again, as it began."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forgets rows of caches that grow, from `length` on. Raises one of the model's `errors`."""
         ...
 
     def fork(self) -> State:

@@ -17,8 +17,9 @@ import numpy as np
 from compiler.contract import CompileOptions, InputSpec
 from compiler.errors import OptionsError, Refusal, UnboundDimension, UnsupportedModel
 from compiler.frontend.limits import Limits
-from compiler.frontend.model import Input, quoted
-from compiler.frontend.open.extent import Size
+from compiler.frontend.model import Input, key_of, quoted
+from compiler.frontend.open.extent import Number, Size
+from compiler.frontend.open.growth import Growing
 from compiler.frontend.tensors import check_size
 from compiler.ir.arithmetic import bounds
 from compiler.ir.tensor import DType, TensorType
@@ -44,6 +45,10 @@ class Bound:
     """Names of the inputs that are strings; their types are those of the strings' numbers."""
     bounds: Mapping[str, int] = field(default_factory=dict)
     wide: Mapping[str, int] | None = field(default_factory=dict)
+    growing: Growing | None = None
+    """Caches that are states, whose room is in `types`."""
+    lengths: Mapping[str, tuple[Number | None, ...]] = field(default_factory=dict)
+    """By name of an input, which of its axes have the size of these before or after a run."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,14 @@ class Merged:
     steps  of what a size must be a multiple
     ends   the least and the greatest that a size may be
     wide   what bounds of sizes that data say are at least where none is given, by node; None: nothing more than usual
+    growing  caches that are states, and how many rows a run appends to them
     """
 
     equal: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     wide: Mapping[str, int] | None = field(default_factory=dict)
+    growing: Growing | None = None
 
     def with_equal(self, kept: str, gone: str) -> Merged:
         """With one dimension more that has the size of another."""
@@ -80,6 +87,10 @@ class Merged:
     def with_bound(self, source: str, most: int) -> Merged:
         """With a bound more of what data say at a node."""
         return replace(self, wide={**(self.wide or {}), source: most})
+
+    def with_rows(self, rows: int) -> Merged:
+        """With what a run appends to caches. Raises OptionsError where they differ in it."""
+        return replace(self, growing=self.growing and self.growing.with_rows(rows))
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -120,6 +131,9 @@ def bind(
     shaped, said = separated(shaped, options)
     known = _known(shaped, options)
     notices = [*said, *_open_batches(shaped, known)]
+    growing = merged.growing and merged.growing.bound(known)
+    if growing:
+        known.update(dict.fromkeys(growing.names | growing.after, growing.room))
     _require_all(shaped, known)
     sizes = _sizes(options, merged)
     known.update({name: size.high * size.step for name, size in sizes.items()})
@@ -150,7 +164,9 @@ def bind(
     axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
     opened = {name: one for name, one in axes.items() if any(one)}
     texts = frozenset(one.name for one in inputs if one.is_text)
-    return Bound(types, values, (*notices, *merged.notices), opened, dimensions, texts, options.bounds, merged.wide)
+    bound = Bound(types, values, (*notices, *merged.notices), opened, dimensions, texts, options.bounds, merged.wide)
+    own = {one.name: growing.axes_of(one) for one in shaped} if growing else {}
+    return replace(bound, growing=growing, lengths={name: axes for name, axes in own.items() if any(axes)})
 
 
 def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:
@@ -225,13 +241,6 @@ def _with_rank(entry: Input, spec: InputSpec) -> Input:
             fix=_option({"inputs": {entry.name: [1, 3, 224, 224]}}),
         )
     return replace(entry, shape=(None,) * len(spec.shape or ()))
-
-
-def key_of(entry: Input, axis: int) -> str:
-    """What a dimension that is no number is called: its name, or for one without a name the input's and the axis."""
-    assert entry.shape is not None
-    dim = entry.shape[axis]
-    return dim if isinstance(dim, str) else f"{entry.name}.{axis}"
 
 
 def separated(inputs: Sequence[Input], options: CompileOptions) -> tuple[list[Input], tuple[str, ...]]:

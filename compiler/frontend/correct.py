@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler.contract import CompileOptions, InputSpec
-from compiler.frontend.bind import key_of, separated
-from compiler.frontend.model import Input
+from compiler.frontend.bind import separated
+from compiler.frontend.model import Input, key_of
 
 BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
 BATCH_NAMES = frozenset(("n", "b", "bs"))

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from compiler.errors import ModelTooLarge, OpenDimension, TilewrightError
-from compiler.frontend.open.values import Narrower, SameSize, WholeSteps, Wider
+from compiler.frontend.open.values import Narrower, Rows, SameSize, WholeSteps, Wider
 from compiler.ops.operator import Unsupported
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def guarded(step: Callable[[], T]) -> T:
     """What `step` returns; what it trips over in an ill-formed node becomes a refusal of that node."""
     try:
         return of_numbers(step)()
-    except (Unsupported, TilewrightError, SameSize, WholeSteps, Narrower, Wider):
+    except (Unsupported, TilewrightError, SameSize, WholeSteps, Narrower, Wider, Rows):
         raise
     except MemoryError:
         raise ModelTooLarge("a constant of the model does not fit into memory", fix="bind smaller shapes") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from compiler.frontend.open.borders import SIZES, enter, leave
 from compiler.frontend.open.data_dependent import held
 from compiler.frontend.open.extent import is_open
 from compiler.frontend.open.few import MOST, few_values, one_of
+from compiler.frontend.open.growth import enter_caches, leave_caches
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
@@ -93,6 +94,8 @@ def infer(
         value = bound.values.get(name)
         scope.slots[name] = walk.graph.input(kind, name) if value is None else walk.graph.constant(value, name)
     walk.graph.texts.update(id for id in walk.graph.inputs if walk.graph.values[id].name in bound.texts)
+    if bound.growing:
+        scope.slots |= enter_caches(walk.values, bound.growing, bound.lengths)
     walk.own_inputs = len(walk.graph.inputs)
     inputs = enter(walk.values, bound.open, bound.dimensions)
     walk.body(model.body, scope)
@@ -112,6 +115,9 @@ def infer(
     words = tuple(walk.graph.words) if bound.texts or texts else ()
     border = Border(words, bound.texts, texts, walk.state is not None)
     inputs = inputs if walk.state is None else (*inputs, (None,))
+    if bound.growing and not walk.values.demands:
+        growth, results = leave_caches(walk.values, bound.growing, results)
+        return Inferred(walk.graph.finish(results), None, replace(border, growth=growth), tuple(walk.notices))
     if not (walk.values.sizes or walk.values.demands or walk.values.examples):
         return Inferred(walk.graph.finish(results), None, border, tuple(walk.notices))
     left = leave(walk.values, results, bound.dimensions, inputs)

@@ -16,7 +16,8 @@ from compiler.frontend.infer import Inferred, infer
 from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
-from compiler.frontend.open.values import Narrower, SameSize, WholeSteps, Wider
+from compiler.frontend.open.growth import growing
+from compiler.frontend.open.values import Narrower, Rows, SameSize, WholeSteps, Wider
 from compiler.frontend.read import ModelFile, read
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
@@ -79,7 +80,7 @@ def bound_graph(
 
     Raises what `bind` and `infer` raise.
     """
-    merged = Merged()
+    merged = Merged(growing=growing(model, options))
     while True:
         bound = bind(model.body.inputs, tuple(model.body.constants), options, limits, merged)
         try:
@@ -92,6 +93,8 @@ def bound_graph(
             merged = merged.with_ends(found.name, found.low, found.high)
         except Wider as found:
             merged = merged.with_bound(found.source, found.most)
+        except Rows as found:
+            merged = merged.with_rows(found.rows)
         except (ModelTooLarge, UnsupportedModel):
             if not merged.wide:
                 raise

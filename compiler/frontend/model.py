@@ -90,6 +90,13 @@ class Input:
     """Whether its elements are strings, of which the program takes the numbers."""
 
 
+def key_of(entry: Input, axis: int) -> str:
+    """What a dimension that is no number is called: its name, or for one without a name the input's and the axis."""
+    assert entry.shape is not None
+    dim = entry.shape[axis]
+    return dim if isinstance(dim, str) else f"{entry.name}.{axis}"
+
+
 @dataclass(frozen=True)
 class Body:
     """A graph or subgraph: `calls` are ordered so that names are defined before they are read, and all are needed."""

@@ -14,13 +14,14 @@ import numpy as np
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, Refusal, TilewrightError, UnsupportedModel
-from compiler.frontend.bind import Bound, bind
+from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.infer import Inferred, is_known
 from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import assumptions, bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
+from compiler.frontend.open.growth import growing
 from compiler.frontend.read import read
 from compiler.frontend.strings import is_text
 from compiler.ir.border import PLAIN, Border
@@ -143,12 +144,12 @@ def _bind(
     """The inputs bound by the options, else by corrected ones; what was wrong is added to `problems`."""
     inputs, constants = model.body.inputs, tuple(model.body.constants)
     try:
-        return bind(inputs, constants, options, limits), options
+        return bind(inputs, constants, options, limits, Merged(growing=growing(model, options))), options
     except TilewrightError as error:
         problems.append(error)
     corrected = correct(inputs, options)
     try:
-        return bind(inputs, constants, corrected, limits), corrected
+        return bind(inputs, constants, corrected, limits, Merged(growing=growing(model, corrected))), corrected
     except TilewrightError:  # it says nothing about the request
         return None, options
 

@@ -1,4 +1,4 @@
-"""What lies between a caller and a program: strings, which a program knows as numbers, and where random numbers are.
+"""What lies between a caller and a program: strings, as numbers; where random numbers are; how long caches are.
 
 A string that the model itself holds has as its number the place in `words`; any other one a number of its own for one
 run, from -1 down, so that strings are equal where their numbers are. A program only compares them and moves them.
@@ -16,18 +16,44 @@ RANDOM_STATE = "random:state"
 
 
 @dataclass(frozen=True)
+class Growth:
+    """Caches to which each run of a program appends: it has room for all of them, and a scalar (i64) says how far.
+
+    length  the input that holds how many rows of the caches count, and the output that holds it after the run
+    rows    that a run appends
+    room    rows for which there is memory; what lies behind those that count is zero
+    pairs   by name of the output that a cache becomes its input, `length` not among them
+    axes    along which axis it grows, by name of the input
+    """
+
+    length: tuple[str, str]
+    rows: int
+    room: int
+    pairs: Mapping[str, str]
+    axes: Mapping[str, int]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """By name of an output the input that it is in the next run."""
+        into, out = self.length
+        return {**self.pairs, out: into}
+
+
+@dataclass(frozen=True)
 class Border:
-    """The strings and the randomness of one program.
+    """The strings and the randomness of one program, and its caches that grow.
 
     words    the strings of the model, each at its number
     inputs   names of the inputs that are strings, and of the outputs that are
     random   whether the last of the model's own inputs in the graph is RANDOM_STATE, which no caller knows of
+    growth   of caches that are states; None where none is
     """
 
     words: tuple[str, ...] = ()
     inputs: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
     random: bool = False
+    growth: Growth | None = None
 
     def coded(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs by name, those that are strings as their numbers (i64)."""
@@ -40,4 +66,4 @@ class Border:
 
 
 PLAIN = Border()
-"""Of a program without either."""
+"""Of a program without any of it."""

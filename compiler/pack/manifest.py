@@ -154,7 +154,13 @@ def _range(port: Port, facts: Facts) -> dict[str, Any]:
 def _carried(program: Program, facts: Facts) -> dict[str, Any]:
     """The states that runs hand on, by the names of the output and of the input that it is in the next run."""
     named = [
-        {"output": program.outputs[one.output].name, "input": program.inputs[one.input].name, "in_place": one.in_place}
+        {
+            "output": program.outputs[one.output].name,
+            "input": program.inputs[one.input].name,
+            "in_place": one.in_place,
+            **({} if one.axis is None else {"axis": one.axis}),
+            **({"rows": one.rows, "room": one.room} if one.rows else {}),
+        }
         for one in facts.carried
     ]
     return {"carried": named} if named else {}

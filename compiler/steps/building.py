@@ -155,7 +155,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
     with trace.step("emit"):
         weights = session.backend.weights(earlier)
         pairs = carried_positions(front.opened.loaded.graph, front.carried)
-        carried = states_of(whole.kernels, (plans.plan, *plans.others), pairs)
+        carried = states_of(whole.kernels, (plans.plan, *plans.others), pairs, front.opened.loaded.border.growth)
         program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights, carried)
         trace.show("emit", generated(program))
     with trace.step("pack"):

@@ -13,6 +13,8 @@ from compiler.prove.samples import Sample
 
 STEPS = 6
 """Runs in a row from one state: both of its sides are read and written several times."""
+TURNS = 2 * STEPS
+"""Rows of so many runs are left to caches that begin with some."""
 JUDGED = 3
 """Of these, the first that the reference is evaluated for, if that is fast."""
 
@@ -60,6 +62,7 @@ def state_left(
     state = _begun(model, model.random_inputs(0) if sample is None else sample, found)
     for number in range(STEPS):
         inputs = model.random_inputs(number) if sample is None else sample
+        _make_room(model, state)
         model.run({name: array for name, array in inputs.items() if name not in state.names}, state=state)
     return {name: state[name] for name in state.names}
 
@@ -96,11 +99,36 @@ def _begun(model: Model, drawn: Mapping[str, np.ndarray], found: Mapping[str, np
     first = {**{name: drawn[name] for name in demanded.intersection(state.names)}, **found}
     for name, array in first.items():
         state[name] = array
+    for one in model.carried:
+        if one.rows and one.input.name not in found:
+            _fill(state, drawn, max(0, min(int(drawn[one.input.name]), one.room - TURNS * one.rows)))
     return state
+
+
+def _make_room(model: Model, state: State) -> None:
+    """Caches that have no room for one more run at some binding are emptied."""
+    if not any(one.rows for one in model.carried):
+        return
+    each = [one for binding in model.bindings for one in model.at(binding.number).carried if one.rows]
+    if any(len(state) + one.rows > one.room for one in each):
+        state.truncate(0)
+
+
+def _fill(state: State, drawn: Mapping[str, np.ndarray], rows: int) -> None:
+    """Gives caches that grow so many of the rows that were drawn."""
+    for one in state.carried:
+        if one.rows:
+            state[one.input.name] = np.array(rows, np.int64)
+        elif one.axis is not None:
+            array = np.zeros_like(drawn[one.input.name])
+            place = (slice(None),) * one.axis + (slice(rows),)
+            array[place] = drawn[one.input.name][place]
+            state[one.input.name] = array
 
 
 def _stepped(model: Model, state: State, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """All inputs of a run from a state, which it took."""
+    _make_room(model, state)
     whole = {**inputs, **{name: state[name] for name in state.names}}
     expected = model.run(whole)
     given = {name: array for name, array in inputs.items() if name not in state.names}

@@ -130,7 +130,7 @@ def carried_by(graph: Graph, shapes: OpenShapes | None, border: Border, options:
             )
     if texts := sorted({*carried.values()} & border.inputs):
         raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
-    return carried
+    return {**carried, **border.growth.states} if border.growth else carried
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,8 @@ def suggested_states(graph: Graph, shapes: OpenShapes | None, border: Border) ->
     if _varies(shapes):
         return {}
     outputs, inputs = ports_of(graph)
-    return suggested_pairs(outputs, {name: type for name, type in inputs.items() if name not in border.inputs})
+    found = suggested_pairs(outputs, {name: type for name, type in inputs.items() if name not in border.inputs})
+    return {**found, **border.growth.states} if border.growth else found
 
 
 def _varies(shapes: OpenShapes | None) -> bool:

@@ -99,11 +99,15 @@ def ports(model: Model) -> Ports:
     if ids.shape[:-1] not in ((), (1,)) and _low(ids, 0) > 1:
         raise UsageError(f"the model takes {ids.shape[0]} texts at once", fix="compile it for a batch of 1")
     every = list(_bindings(model))
-    pairs = {one.input.name: one.output.name for one in getattr(model, "carried", ())}
-    caches = tuple(_cache(spec, every, pairs) for spec in model.inputs if _is_cache(spec.name, pairs))
+    carried = getattr(model, "carried", ())
+    lengths = lengths_of(model)
+    pairs = {one.input.name: one.output.name for one in carried if one.input.name not in lengths}
+    caches = tuple(
+        _cache(spec, every, pairs) for spec in model.inputs if spec.name not in lengths and _is_cache(spec.name, pairs)
+    )
     if not caches:
         raise UsageError("the model keeps no caches: no input has 'past' in its name", fix=EXPORT)
-    known = {ids.name, *MASKS, *(cache.past.name for cache in caches), *_NUMBERS}
+    known = {ids.name, *MASKS, *(cache.past.name for cache in caches), *lengths, *_NUMBERS}
     if strange := [name for name in names if name not in known]:
         raise UsageError(
             f"it is unknown what inputs {', '.join(map(repr, strange))} are to be given",
@@ -117,6 +121,11 @@ def ports(model: Model) -> Ports:
     capacity = min(_capacity(cache, every) for cache in caches)
     others = tuple((names[name], kind) for kind in (POSITIONS, LAST, TOTAL) for name in kind if name in names)
     return Ports(ids, mask, room, others, logits.name, logits.shape[-1], caches, steps, min(capacity, room or capacity))
+
+
+def lengths_of(model: Model) -> set[str]:
+    """Inputs that hold how many rows of caches count, of an artifact to whose states runs append."""
+    return {one.input.name for one in getattr(model, "carried", ()) if getattr(one, "rows", 0)}
 
 
 def exact(model: Model, ports: Ports, count: int) -> Model | None:

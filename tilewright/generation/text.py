@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.generation.ports import LAST, POSITIONS, Ports, exact
+from tilewright.generation.ports import LAST, POSITIONS, Ports, exact, lengths_of
 from tilewright.loading import Model, TensorSpec
 
 Arrays = dict[str, NDArray[Any]]
@@ -32,8 +32,8 @@ class Grown:
         """As at the beginning."""
         self._held = {one.past.name: np.zeros(one.shape, one.past.numpy) for one in self._ports.caches}
 
-    def step(self, numbers: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """The logits of a step; `numbers` are all its inputs but the caches."""
+    def step(self, numbers: Mapping[str, NDArray[Any]], begin: int) -> NDArray[Any]:
+        """The logits of a step from place `begin` of the text on; `numbers` are all its inputs but the caches."""
         found = self._model.run({**numbers, **self._held})
         self._held = {one.past.name: found[one.present] for one in self._ports.caches}
         return found[self._ports.logits]
@@ -65,7 +65,7 @@ class Kept:
     def clear(self) -> None:
         """Nothing: what lies behind the text does not count."""
 
-    def step(self, numbers: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def step(self, numbers: Mapping[str, NDArray[Any]], begin: int) -> NDArray[Any]:
         """As that of `Grown`."""
         count = numbers[self._ports.ids.name].size
         if (count, self._turn) not in self._bound:
@@ -108,17 +108,20 @@ class Stateful:
     def __init__(self, model: Model, ports: Ports) -> None:
         self._model, self._ports = model, ports
         self._state = model.state()
+        self._grows = bool(lengths_of(model))
         self._sizes: dict[int, Model] = {}
 
     def clear(self) -> None:
         """As at the beginning, also after a step that was interrupted."""
         self._state.reset()
 
-    def step(self, numbers: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def step(self, numbers: Mapping[str, NDArray[Any]], begin: int) -> NDArray[Any]:
         """As that of `Grown`."""
         count = numbers[self._ports.ids.name].size
         if count not in self._sizes:
             self._sizes[count] = exact(self._model, self._ports, count) or self._model
+        if self._grows and len(self._state) != begin:
+            self._state.truncate(begin)
         return self._sizes[count].run(numbers, state=self._state)[self._ports.logits]
 
 
@@ -152,7 +155,7 @@ class Text:
             count = self._ports.step(end - begin)
             again = self._again(end, end - begin, count)
             begin, count = (end - again, again) if again else (begin, count)
-            logits = self._caches.step(self._numbers(begin, self._ids[begin : begin + count]))
+            logits = self._caches.step(self._numbers(begin, self._ids[begin : begin + count]), begin)
             begin += count
             self.length = begin
         last: NDArray[Any] = logits.reshape(-1, logits.shape[-1])[-1]

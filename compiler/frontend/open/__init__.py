@@ -8,6 +8,7 @@
     views, indexed, combine, windows, products, rules   what operators make of open axes
     measured, loops   sizes that data decide: elements that are kept, branches, iterations
     appended          what a loop appends to
+    growth            caches to which each run appends, as states
     boxes, unique     NonMaxSuppression and Unique
     sized             which operators these are
     few               inputs with few legal values: each is compiled, and the right one chosen

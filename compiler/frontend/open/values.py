@@ -73,6 +73,14 @@ class WholeSteps(Exception):
         self.name, self.step = one.name, one.step * step
 
 
+class Rows(Exception):
+    """A run appends another number of rows than was assumed."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(f"{rows} rows are appended")
+        self.rows = rows
+
+
 class Wider(Exception):
     """The greatest that sizes may be which data say at a node must be more than was assumed: else two would differ."""
 
@@ -103,6 +111,7 @@ class OpenValues:
     read      ids of values whose elements say such sizes
     guards    scalars (bool) all of which are true where what is made now counts
     roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
+    growing   of these values those that are states of the program
     source    what nodes that are made now are said to come from
     """
 
@@ -126,6 +135,7 @@ class OpenValues:
     read: dict[int, None] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
     roomy: dict[int, tuple[int, int]] = field(default_factory=dict)
+    growing: set[int] = field(default_factory=set)
     source: str = ""
 
     # What is known

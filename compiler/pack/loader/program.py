@@ -144,7 +144,7 @@ class _Program:
         self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> dict[str, Any] | None:
         """As `_run_quick`, at this binding."""
-        if (quick := self._quick_from(state)) is None:
+        if (quick := self._quick_from(state)) is None or not state._has_room(self.carried):
             return None
         state._is_void = True
         try:
@@ -178,6 +178,7 @@ class _Program:
         }
         _demand_apart(asked.items(), arrays)
         results = self.ports.results([given.get(spec.name) for spec in self.binding.outputs], arrays, writes)
+        state._demand_room(self.carried)
         state._is_void = True
         try:
             self.call(arrays, results)

@@ -19,8 +19,8 @@ from compiler.rewrite.rounding import rounded
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
-MAPS = ("Add", "Sub", "Mul", "Div", "Tanh", "Where")
-"""What may stand between the products: scales, caps and masks."""
+MAPS = ("Add", "Sub", "Mul", "Div", "Tanh", "Where", "PadBeyond")
+"""What may stand between the products: scales, caps, masks, and ends of rows and columns."""
 LENGTH = 12
 """Nodes between the products, at most."""
 
@@ -103,6 +103,8 @@ def _chain(view: View, value: int, length: int) -> _Chain | None:
     if node.op == "Softmax":
         above = _chain(view, node.used[0], length - 1) if node.attrs.get("axis", -1) in (-1, len(dims) - 1) else None
         return None if above is None else replace(above, steps=(*above.steps, (node, 0)))
+    if node.op == "PadBeyond" and _from_end(node, dims) < -2:
+        return None
     for position, read in enumerate(node.inputs):
         if read is not None and view.dims(read) == dims and not (node.op == "Where" and position == 0):
             above = _chain(view, read, length - 1)
@@ -122,6 +124,13 @@ def _behind_view(view: View, node: Node, length: int) -> _Chain | None:
     if above is None or (node.op == "Transpose" and above.steps):
         return None
     return replace(above, views=(*above.views, node), transposed=above.transposed != (node.op == "Transpose"))
+
+
+def _from_end(node: Node, dims: Dims) -> int:
+    """The axis of a node, counted from the last one, which is -1."""
+    axis = node.attrs["axis"]
+    assert isinstance(axis, int)
+    return axis % len(dims) - len(dims)
 
 
 def _swaps(node: Node) -> bool:
@@ -245,6 +254,8 @@ def _written(
         for at, read in enumerate(step.inputs):
             reads.append(last if at == position else None if read is None else _beside(view, draft, read, local, parts))
         attrs = {"axis": -1} if step.op == "Softmax" else step.attrs
+        if step.op == "PadBeyond":
+            attrs = {**attrs, "axis": _from_end(step, view.dims(step.outputs[0]))}
         last = draft.node(step.op, tuple(reads), attrs, step.source)
     values = _put(view, draft, v, parts)
     if isinstance(values, No):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler.ir.accesses import written_over
+from compiler.ir.border import Growth
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan, ended_before, storage_users
 from compiler.ir.states import Carried
 
 
-def states_of(kernels: KernelGraph, plans: Sequence[Plan], pairs: Sequence[tuple[int, int]]) -> tuple[Carried, ...]:
+def states_of(
+    kernels: KernelGraph, plans: Sequence[Plan], pairs: Sequence[tuple[int, int]], growth: Growth | None = None
+) -> tuple[Carried, ...]:
     """Pairs of positions, of an output and the input that it is in the next run, with whether both may be one memory.
 
     They may where under each plan every call that reads the input has ended when a call begins that writes the output,
@@ -18,8 +22,15 @@ def states_of(kernels: KernelGraph, plans: Sequence[Plan], pairs: Sequence[tuple
     any more, whatever else the output's storage holds.
     """
     before = [ended_before(plan.tasks_of_one_device(), plan.lanes, len(kernels.calls)) for plan in plans]
+    found = (Carried(out, into, all(_in_place(kernels, ended, out, into) for ended in before)) for out, into in pairs)
+    if growth is None:
+        return tuple(found)
+    names = [kernels.buffers[id].name for id in kernels.inputs]
     return tuple(
-        Carried(out, into, all(_in_place(kernels, ended, out, into) for ended in before)) for out, into in pairs
+        replace(one, rows=growth.rows, room=growth.room)
+        if names[one.input] == growth.length[0]
+        else replace(one, axis=growth.axes.get(names[one.input]))
+        for one in found
     )
 
 

@@ -616,7 +616,7 @@ class Stepping:
         made = type("Spec", (), {"name": "next", "numpy": np.dtype(np.float32)})
         self.inputs, self.outputs = (spec, held), (made,)
         self.manifest: dict[str, Any] = {"inputs": [{"name": "h", "range": [1, 2]}]}
-        self.carried = (type("Carried", (), {"output": made, "input": held}),)
+        self.carried = (type("Carried", (), {"output": made, "input": held, "rows": 0}),)
 
     def state(self) -> Holding:
         return Holding()

@@ -92,9 +92,16 @@ def _states(writer: Writer, carried: Sequence[Carried]) -> None:
     """The outputs that are inputs of the next run, and what keeps them."""
     writer.line()
     writer.line('#include "state.h"')
-    writer.line("/* Of what a state carries: output, input, and whether a run may write the one over the other. */")
-    writer.line("struct carried { int output, input, in_place; };")
-    rows = [f"{{{one.output}, {one.input}, {int(one.in_place)}}}" for one in carried]
+    writer.line("/* Of what a state carries: output, input, whether a run may write the one over the other; the axis")
+    writer.line(
+        " * along which a cache grows, or -1; of the length of caches the rows that a run adds, or 0, and room. */"
+    )
+    writer.line("struct carried { int output, input, in_place, axis, rows, room; };")
+    each = [
+        (one.output, one.input, int(one.in_place), -1 if one.axis is None else one.axis, one.rows, one.room)
+        for one in carried
+    ]
+    rows = [f"{{{', '.join(map(str, one))}}}" for one in each]
     table(writer, "carried", "carried", "CARRIED", rows)
     writer.line('#include "tw_state.h"')
 

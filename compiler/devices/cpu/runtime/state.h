@@ -19,6 +19,11 @@ int tw_state_create(tw_state **state);
 int tw_state_run(tw_instance *instance, tw_state *state, const tw_tensor *in, tw_tensor *out);
 /* Zeros again. */
 void tw_state_reset(tw_state *state);
+/* Rows of caches that grow, of which a run adds some; -1 without such caches. A run for which there is no room fails and leaves the state as
+ * it was. */
+int64_t tw_state_length(const tw_state *state);
+/* Forgets rows from `length` on, which is no more than there are. */
+int tw_state_truncate(tw_state *state, int64_t length);
 /* The memory from which the next run reads an input, row-major, to be read and written between runs; NULL for one that is not carried. The run
  * may move it: ask again. */
 void *tw_state_data(tw_state *state, int input);

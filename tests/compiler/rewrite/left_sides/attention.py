@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType
 from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal, inner_output, plus
 from tests.compiler.rewrite.sketch import Sketch
 
@@ -62,14 +63,17 @@ def _repeated(s: Sketch, x: int) -> int:
 
 
 def _grouped(s: Sketch) -> Graph:
-    """Heads of queries that share those of keys and values (PyTorch); the keys may be scaled."""
+    """Heads of queries that share those of keys and values (PyTorch); the keys may be scaled, and end at a size."""
     batch = int(s.rng.integers(1, 3))
     q = s.x(batch, HEADS, QUERIES, WIDTH)
     k, v = (_repeated(s, s.x(batch, 2, KEYS, WIDTH)) for _ in range(2))
     keys = _swapped(s, k)
     if s.rng.integers(2):
         keys = s("Mul", keys, s.c(0.75))
-    return s.graph(s("MatMul", _weights(s, s("MatMul", q, keys), batch), v))
+    scores = s("MatMul", q, keys)
+    if batch == 2:
+        scores = s("PadBeyond", scores, s.x(dtype=DType.I64), axis=3, value=-100.0)
+    return s.graph(s("MatMul", _weights(s, scores, batch), v))
 
 
 LEFT: Mapping[str, Drawing] = {
