@@ -1,4 +1,6 @@
-"""Constants of few values as a file of weights holds them: codebooks and indices, made dense once they are loaded.
+"""Constants as a file of weights holds them where that is less than kernels read: made once they are loaded.
+
+Those of few values are codebooks and indices, and Winograd's filters are what they are transformed from.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
 packed panels a channel is a column, so that each column may have a codebook.
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.encodings.codebook import CHUNK, FIRST_LOOK, LEAST_SAVED, MOST_VALUES, bits_for, values_of
+from compiler.forms.winograd import TransformedPanels, transform
 from compiler.ir.packing import Panels
 
 LEAST_CODED = 1 << 14
@@ -42,6 +45,25 @@ class Expansion:
 
 
 @dataclass(frozen=True)
+class Filters:
+    """Filters that a loaded program transforms (`compiler.forms.winograd`): places as of an Expansion, and extents.
+
+    numbers  the byte of the file at which float64[elements, taps] begins, then float64[elements] that rows are
+             multiplied with
+    """
+
+    at: int
+    place: int
+    numbers: int
+    packing: TransformedPanels
+
+    def __str__(self) -> str:
+        of = self.packing
+        extents = (of.batch, of.panels, of.points, of.taps, of.depth, of.panel, of.columns)
+        return f"{{{', '.join(map(str, (self.at, self.place, self.numbers, *extents)))}}}"
+
+
+@dataclass(frozen=True)
 class Coded:
     """The first `count` elements of an array as bytes; the other fields are those of their Expansion."""
 
@@ -50,6 +72,12 @@ class Coded:
     depth: int
     lanes: int
     content: bytes
+
+
+def is_made_of_filters(packing: TransformedPanels, array: np.ndarray) -> bool:
+    """Whether a loaded program can transform a constant to the same bits: finite float32, by numbers of few digits."""
+    fits = array.dtype == np.float32 and packing.elements >= LEAST_CODED and transform(packing.forms)[2]
+    return bool(fits and np.isfinite(array).all())
 
 
 def coded(data: np.ndarray, panels: Panels | None = None) -> Coded | None:

@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from compiler.codegen.coded import PLAIN, Coded, Expansion, coded
+from compiler.codegen.coded import PLAIN, Coded, Expansion, Filters, coded, is_made_of_filters
 from compiler.encodings.aside import Octets, together
+from compiler.forms.winograd import TransformedPanels, transform
 from compiler.ir.buffers import Buffer
 from compiler.ir.packing import Packing, Panels
 from compiler.ir.tensor import DType, Layout
@@ -21,14 +22,19 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
-    codes    whether the program makes constants of few values dense when it is loaded (`expansions`)
+    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`)
     """
 
-    def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, codes: bool = False) -> None:
+    def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, small: bool = False) -> None:
         self._alignment = alignment
-        self._codes = codes
+        self.small = small
+        self.made_bytes = 0
+        """Of all constants that the program makes. Their places are below 0."""
         self.expansions: list[Expansion] = []
-        """Constants that the file holds as indices. Their bytes are below 0."""
+        """Those that the file holds as indices."""
+        self.filters: list[Filters] = []
+        """Those that the file holds as the filters that they are transformed from."""
+        self._shared: dict[bytes, int] = {}
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
         self._pieces: dict[int, Octets] = {}
@@ -39,24 +45,40 @@ class Weights:
         """The byte offset of a constant, packed or in its buffer's layout and dtype."""
         key = (buffer.id, packing or (buffer.layout, buffer.dtype))
         if key not in self._at:
-            data = (
-                packing.pack(array)
-                if packing
-                else physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
-            )
-            panels = packing if isinstance(packing, Panels) else None
-            found = coded(data, panels) if self._codes else None
-            self._at[key] = self._place(_octets(data)) if found is None else self._expanded(data, found)
+            self._at[key] = self._placed(buffer, array, packing)
         return self._at[key]
 
-    @property
-    def expanded_bytes(self) -> int:
-        """Of all dense constants that the file holds as indices."""
-        return -min((one.at for one in self.expansions), default=0)
+    def _placed(self, buffer: Buffer, array: np.ndarray, packing: Packing | None) -> int:
+        if self.small and isinstance(packing, TransformedPanels) and is_made_of_filters(packing, array):
+            return self._transformed(packing, array)
+        if packing:
+            data = packing.pack(array)
+        else:
+            data = physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
+        found = coded(data, packing if isinstance(packing, Panels) else None) if self.small else None
+        return self._place(_octets(data)) if found is None else self._expanded(data, found)
+
+    def _reserved(self, count: int) -> int:
+        """The place of a constant of so many float32 that the program makes."""
+        self.made_bytes += -(-4 * count // self._alignment) * self._alignment
+        return -self.made_bytes
+
+    def _transformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
+        """Where filters lie once they are transformed; they are added as they are, once for all forms."""
+        numbers, scale, _ = transform(packing.forms)
+        places = (self._once(packing.filters(array).tobytes()), self._once(numbers.tobytes() + scale.tobytes()))
+        self.filters.append(Filters(self._reserved(packing.elements), *places, packing))
+        return self.filters[-1].at
+
+    def _once(self, content: bytes) -> int:
+        digest = _digest(content)
+        if digest not in self._shared:
+            self._shared[digest] = self._place(content)
+        return self._shared[digest]
 
     def _expanded(self, data: np.ndarray, found: Coded) -> int:
         """Where a constant lies once it is dense; its codebooks and indices are added, and what has none as it is."""
-        at = -(self.expanded_bytes + -(-data.nbytes // self._alignment) * self._alignment)
+        at = self._reserved(data.size)
         place = self._place(found.content)
         self.expansions.append(Expansion(at, place, found.count, found.bits, found.depth, found.lanes))
         if rest := data.size - found.count:

@@ -69,6 +69,7 @@ from compiler.errors import OptionsError
 MAX_THREADS = 256
 SPARSITIES = ("auto", "off")
 UNVERIFIED = ("refuse", "allow")
+WEIGHTS = ("small", "ready")
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_BENCHMARK_SECONDS = 600.0
 MAX_DERIVED_SAMPLES = 256
@@ -263,6 +264,13 @@ class CompileOptions(Refusing):
         "function of one number is a table. null: `tflite`",
         examples=["tosa"],
     )
+    weights: Annotated[StrictStr, LATER] = Field(
+        default="small",
+        description="on CPU targets, `small`: constants that take less in the model than as kernels read them are made "
+        "when an artifact is loaded, in memory of that process; `ready`: all lie in the file as kernels read them, and "
+        "processes share them",
+        json_schema_extra={"enum": [*WEIGHTS]},
+    )
     compare: tuple[StrictStr, ...] | None = Field(
         default=None,
         description="runtimes that the finished artifact is raced with on the model as it came, for some seconds: "
@@ -291,10 +299,9 @@ class CompileOptions(Refusing):
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
-        if self.unverified not in UNVERIFIED:
-            raise OptionsError(
-                f"unverified {self.unverified!r:.80} is unknown", fix=f"use one of {', '.join(UNVERIFIED)}"
-            )
+        for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS)):
+            if (given := getattr(self, name)) not in words:
+                raise OptionsError(f"{name} {given!r:.80} is unknown", fix=f"use one of {', '.join(words)}")
         if not kind.threads and self.threads not in (None, 1):
             raise OptionsError(
                 f"threads is {self.threads}, and a {kind.title} target has as many {kind.lane}s as its plan needs",

@@ -303,8 +303,11 @@ class Backend(Protocol):
         """
         ...
 
-    def weights(self, earlier: Weights | None = None) -> Weights:
-        """Where constants are placed as the device wants them, after those of an `earlier` program of the artifact."""
+    def weights(self, earlier: Weights | None = None, *, small: bool = True) -> Weights:
+        """Where constants are placed as the device wants them, after those of an `earlier` program of the artifact.
+
+        `small`: where the device's programs can make constants of what takes less, that is placed.
+        """
         ...
 
     def emit(

@@ -270,7 +270,7 @@ class TransformedPanels:
 
     `forms` are (outputs, taps) along each transformed axis. `source` lists batch, tap, depth and column axes in this
     order, as (extent, stride in elements of the row-major constant) from element `offset`. Columns are padded with
-    zeros. Computed in float64 and rounded once.
+    zeros. Computed in float64, in an order that loaded programs keep (`tw_expand.h`), and rounded once.
     """
 
     batch: int
@@ -283,24 +283,71 @@ class TransformedPanels:
     dtype: DType = DType.F32
 
     @property
+    def panels(self) -> int:
+        """Panels of a batch."""
+        return -(-self.columns // self.panel)
+
+    @property
+    def points(self) -> int:
+        """Elements of a transformed filter."""
+        return prod(outputs + taps - 1 for outputs, taps in self.forms)
+
+    @property
+    def taps(self) -> int:
+        """Taps of a filter."""
+        return prod(taps for _, taps in self.forms)
+
+    @property
     def elements(self) -> int:
         """Elements of all panels, with the columns that pad the last one."""
-        points = prod(outputs + taps - 1 for outputs, taps in self.forms)
-        return self.batch * points * -(-self.columns // self.panel) * self.panel * self.depth
+        return self.batch * self.points * self.panels * self.panel * self.depth
+
+    def filters(self, constant: np.ndarray) -> np.ndarray:
+        """What is transformed, as [batch, taps, depth, columns]."""
+        return strided(constant, self.source, self.offset).reshape(self.batch, self.taps, self.depth, self.columns)
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
         """The constant as float32[batch, panels, elements, depth, panel]; missing columns are 0."""
-        taps = [taps for _, taps in self.forms]
-        weights = strided(constant.astype(np.float64), self.source, self.offset)
-        weights = weights.reshape(self.batch, *taps, self.depth, self.columns)
-        for axis, (outputs, many) in enumerate(self.forms, start=1):
-            g = np.array([[float(number) for number in row] for row in form(outputs, many).weights])
-            weights = np.moveaxis(np.tensordot(g, weights, (1, axis)), 0, axis)
-        panels = -(-self.columns // self.panel)
-        wide = np.zeros((self.batch, weights[0, ..., 0, 0].size, self.depth, panels * self.panel), np.float32)
-        wide[..., : self.columns] = weights.reshape(self.batch, -1, self.depth, self.columns)
-        split = wide.reshape(self.batch, -1, self.depth, panels, self.panel)
-        return np.ascontiguousarray(split.transpose(0, 3, 1, 2, 4))
+        filters = self.filters(constant).astype(np.float64)
+        numbers, scale, _ = transform(self.forms)
+        packed = np.zeros((self.batch, self.panels, self.points, self.depth, self.panel), np.float32)
+        for own, to in zip(filters, packed, strict=True):
+            for at in range(self.panels):
+                part = own[..., at * self.panel : (at + 1) * self.panel]
+                found = numbers[:, 0, None, None] * part[0]
+                for tap in range(1, self.taps):
+                    found += numbers[:, tap, None, None] * part[tap]
+                to[at, ..., : part.shape[-1]] = found * scale[:, None, None]
+        return packed
+
+
+@lru_cache
+def transform(forms: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray, bool]:
+    """G as powers of points, float64[elements, taps], and what its rows are multiplied with, [elements].
+
+    Of several axes the products. The third says whether any number times any float32 is exact in float64: a sum over
+    the taps in their order is then the same to the bit, whether products and sums are fused or not.
+    """
+    powers, scales = [[Fraction(1)]], [Fraction(1)]
+    for outputs, taps in forms:
+        one = form(outputs, taps)
+        last = (Fraction(0),) * (taps - 1) + (Fraction(1),)
+        rows = [tuple(point**power for power in range(taps)) for point in one.points] + [last]
+        norms = [max(row, key=abs) / max(own, key=abs) for row, own in zip(one.weights, rows, strict=True)]
+        powers = [[a * b for a in left for b in right] for left in powers for right in rows]
+        scales = [a * b for a in scales for b in norms]
+    numbers = np.array([[float(number) for number in row] for row in powers])
+    digits = max(_odd(number.numerator).bit_length() for row in powers for number in row)
+    return numbers, np.array([float(scale) for scale in scales]), digits + FLOAT_DIGITS <= DOUBLE_DIGITS
+
+
+FLOAT_DIGITS, DOUBLE_DIGITS = 24, 53
+"""Binary digits of a float32 and of a float64."""
+
+
+def _odd(number: int) -> int:
+    """The digits of a whole number without the zeros at its end; 0 of 0."""
+    return abs(number) // (number & -number) if number else 0
 
 
 def transformed_panels(view: Convolution, outputs: Sequence[int], panel: int) -> TransformedPanels:

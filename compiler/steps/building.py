@@ -153,7 +153,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         trace.show("schedules", lines(plans.choice.reached))
         trace.show("budget", session.budget)
     with trace.step("emit"):
-        weights = session.backend.weights(earlier)
+        weights = session.backend.weights(earlier, small=session.options.weights == "small")
         pairs = carried_positions(front.opened.loaded.graph, front.carried)
         carried = states_of(whole.kernels, (plans.plan, *plans.others), pairs, front.opened.loaded.border.growth)
         program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights, carried)

@@ -330,7 +330,7 @@ class _Work:
             if part.device in parts.apart:
                 verify_copies(kernels, part, own)
             plan = self._plan(own.kernels, menus, self.targets[part.device])
-            weights = tiled.backend.weights(weights)
+            weights = tiled.backend.weights(weights, small=self.built.weights.small)
             programs.append(tiled.backend.emit(own.kernels, plan, (), weights))
         on_lanes = self.tiled[0].backend.lanes
         assert on_lanes is not None, "the first targets are those of cores"

@@ -40,6 +40,7 @@ OTHERS: dict[str, Any] = {
     "carry": {"next": "h"},
     "last_only": ("logits",),
     "format": "tosa",
+    "weights": "ready",
     "compare": ("onnxruntime",),
 }
 WITH: dict[str, dict[str, Any]] = {

@@ -318,9 +318,9 @@ class CpuBackend:
             return None
         return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share=share, inputs=inputs)
 
-    def weights(self, earlier: Weights | None = None) -> Weights:
+    def weights(self, earlier: Weights | None = None, *, small: bool = True) -> Weights:
         """An empty store of weights; `earlier` is shared where it is equal."""
-        return Weights(earlier=earlier, codes=True)
+        return Weights(earlier=earlier, small=small)
 
     def emit(
         self,

@@ -317,7 +317,7 @@ class CudaBackend:
             except OSError:
                 return None
 
-    def weights(self, earlier: Weights | None = None) -> Weights:
+    def weights(self, earlier: Weights | None = None, *, small: bool = True) -> Weights:
         """An empty store of weights, aligned as kernels read them; `earlier` is shared where it is equal."""
         return Weights(ALIGNMENT, earlier)
 

@@ -45,11 +45,11 @@ def placed(weights: Weights, number: int, array: np.ndarray) -> int:
 @pytest.mark.parametrize("more", [0, 1, 37])
 def test_constants_of_few_values_are_stored_as_indices_to_the_bit(values: int, bits: int, more: int) -> None:
     array = shared(values, LEAST_CODED + more)
-    weights = Weights(codes=True)
+    weights = Weights(small=True)
     at = placed(weights, 0, array)
     (one,) = weights.expansions
-    assert (at, one.at, one.bits, one.count) == (-weights.expanded_bytes, at, bits, array.size)
-    assert weights.expanded_bytes % 64 == 0
+    assert (at, one.at, one.bits, one.count) == (-weights.made_bytes, at, bits, array.size)
+    assert weights.made_bytes % 64 == 0
     assert weights.size <= array.nbytes * bits // 32 + 4 * 256 + 64
     np.testing.assert_array_equal(dense(one, weights.bytes()), array.view(np.uint32))
     assert placed(weights, 0, array) == at, "a constant is stored once"
@@ -63,7 +63,7 @@ def test_each_column_of_panels_may_have_a_codebook(values: int, bits: int) -> No
     places = np.random.default_rng(3).integers(0, values, (channels, depth))
     filters = (book[places] * np.arange(1, channels + 1)[:, None]).astype(np.float32)
     panels = Panels((0,), depth, channels, 16, ((depth, 1), (channels, depth)))
-    weights = Weights(codes=True)
+    weights = Weights(small=True)
     buffer = Buffer.whole(0, TensorType(DType.F32, filters.shape))
     weights.place(buffer, filters, panels)
     (one,) = weights.expansions
@@ -75,7 +75,7 @@ def test_each_column_of_panels_may_have_a_codebook(values: int, bits: int) -> No
 
 def test_elements_at_the_end_that_are_a_value_too_many_are_stored_as_they_are() -> None:
     array = np.concatenate([shared(256, 3 * CHUNK), np.full(100, 7, np.float32)])
-    weights = Weights(codes=True)
+    weights = Weights(small=True)
     at = placed(weights, 0, array)
     first, rest = weights.expansions
     assert (first.at, first.count, rest.at, rest.bits) == (at, 3 * CHUNK, at + 12 * CHUNK, PLAIN)
@@ -89,7 +89,7 @@ def test_other_constants_are_stored_as_they_are() -> None:
     late = np.concatenate([shared(16, CHUNK), many])
     for array in (many, late, shared(4, LEAST_CODED - 1), shared(4, 2 * LEAST_CODED).astype(np.float64)):
         assert coded(array) is None
-    weights = Weights(codes=True)
+    weights = Weights(small=True)
     assert placed(weights, 0, many) == 0
     assert placed(weights, 1, shared(4, LEAST_CODED)) == -4 * LEAST_CODED
     assert placed(weights, 2, shared(5, LEAST_CODED)) == -8 * LEAST_CODED
@@ -104,9 +104,9 @@ def test_only_programs_that_make_constants_dense_get_indices() -> None:
 
 def test_what_an_earlier_program_holds_as_indices_is_not_stored_again() -> None:
     array = shared(16, LEAST_CODED)
-    first = Weights(codes=True)
+    first = Weights(small=True)
     placed(first, 0, array)
-    second = Weights(earlier=first, codes=True)
+    second = Weights(earlier=first, small=True)
     placed(second, 5, array)
     assert second.size == first.size
     assert second.expansions == first.expansions

@@ -296,6 +296,7 @@ def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_prec
         ({"format": "tosa"}, "option format applies to NPU targets only", "leave format out"),
         ({"target": "npu:ethos-u65-256", "format": "onnx"}, "format 'onnx' is unknown", "use one of tflite, tosa"),
         ({"sparsity": "on"}, "sparsity 'on' is unknown", "use one of auto, off"),
+        ({"weights": "big"}, "weights 'big' is unknown", "use one of small, ready"),
         ({"scheduler": "random"}, "scheduler 'random' is unknown", "use one of auto, sequential, aligned,"),
     ],
 )

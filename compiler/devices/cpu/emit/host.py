@@ -80,8 +80,8 @@ def host_source(
     sliced = [body for _, region in regions_of(kernels) if region.slices for body in region.bodies]
     if any(_has_bounds(call.kernel) for graph in (kernels, *sliced) for call in graph.calls):
         _zeroed_memory(writer)
-    if weights.expansions:
-        _expansions(writer, weights)
+    if weights.made_bytes:
+        made_constants(writer, weights)
     writer.line('#include "tw_runtime.h"')
     if carried:
         _states(writer, carried)
@@ -106,14 +106,14 @@ def _states(writer: Writer, carried: Sequence[Carried]) -> None:
     writer.line('#include "tw_state.h"')
 
 
-def _expansions(writer: Writer, weights: Weights) -> None:
-    """What the weights file holds as indices, and by what it is made dense."""
-    writer.line(
-        "/* Dense at `at` once loaded; codebooks and indices at `place`; both from the first byte of the weights. */"
-    )
+def made_constants(writer: Writer, weights: Weights) -> None:
+    """What the weights file holds as indices or as filters, and by what it is made what kernels read."""
+    writer.line("/* At `at` once loaded, from what lies at `place`; both from the first byte of the weights. */")
     writer.line("struct expansion { long at, place, count, depth, lanes; int bits; };")
     table(writer, "expansion", "expansions", "EXPANSIONS", weights.expansions)
-    writer.line(f"#define EXPANDED_BYTES {weights.expanded_bytes}UL")
+    writer.line("struct filters { long at, place, numbers, batch, panels, elements, taps, depth, panel, columns; };")
+    table(writer, "filters", "filters", "FILTERS", weights.filters)
+    writer.line(f"#define MADE_BYTES {weights.made_bytes}UL")
     writer.line('#include "tw_expand.h"')
 
 

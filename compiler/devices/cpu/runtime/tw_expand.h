@@ -1,9 +1,39 @@
-/* Constants of few values, which the file of weights holds as a codebook and indices: they are made dense once, when an instance is made.
+/* Constants that the file of weights holds as less than kernels read: they are made once, when an instance is made.
  *
- * model.c defines, before including this file, EXPANDED_BYTES and the table `expansions`. Dense constants lie right before the file's
- * first byte, so that places of both kinds are counted from there. */
+ * model.c defines, before including this file, MADE_BYTES, and the tables `expansions` of constants of few values, held as codebooks and
+ * indices, and `filters` of those that are transformed. What is made lies right before the file's first byte, so that
+ * places of both kinds are counted from there. */
 #pragma once
 #include "tw_host.h"
+
+typedef double four __attribute__((vector_size(32), aligned(8)));
+enum { MOST_TAPS = 49, MOST_COLUMNS = 64 };
+
+/* Winograd's G g G^T as compiler/forms/winograd.py computes it: products are exact, so that fusing them with sums changes nothing. */
+static void transform(const struct filters *one, char *first) {
+    const double *const numbers = (const double *)(first + one->numbers), *const scale = numbers + one->elements * one->taps;
+    const float *from = (const float *)(first + one->place);
+    float *to = (float *)(first + one->at);
+    const long taps = one->taps, plane = one->depth * one->panel;
+    for (long batch = 0; batch < one->batch; batch++, from += taps * one->depth * one->columns)
+        for (long panel = 0; panel < one->panels; panel++, to += one->elements * plane) {
+            const long begin = panel * one->panel, left = one->columns - begin, width = left < one->panel ? left : one->panel;
+            double filter[MOST_TAPS * MOST_COLUMNS] __attribute__((aligned(64))) = {0};
+            for (long k = 0; k < one->depth; k++) {
+                for (long tap = 0; tap < taps; tap++)
+                    for (long column = 0; column < width; column++)
+                        filter[tap * one->panel + column] = from[(tap * one->depth + k) * one->columns + begin + column];
+                for (long element = 0; element < one->elements; element++)
+                    for (long column = 0; column < width; column += 4) {
+                        four sum = numbers[element * taps] * *(const four *)(filter + column);
+                        for (long tap = 1; tap < taps; tap++)
+                            sum += numbers[element * taps + tap] * *(const four *)(filter + tap * one->panel + column);
+                        sum *= scale[element];
+                        for (long at = 0; at < 4 && column + at < width; at++) to[element * plane + k * one->panel + column + at] = (float)sum[at];
+                    }
+            }
+        }
+}
 
 /* Of each panel, depth by lanes, a column has a codebook of its own. */
 static void expand(const struct expansion *one, char *first) {
@@ -25,16 +55,18 @@ static void expand(const struct expansion *one, char *first) {
 
 static int map_expanded_weights(const tw_config *config, struct weights *weights) {
     if (map_weights(config, weights)) return -1;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (EXPANDED_BYTES + page - 1) / page * page;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (MADE_BYTES + page - 1) / page * page;
     char *const whole = mmap(NULL, before + weights->mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (whole == MAP_FAILED) return fail("out of memory: dense constants need %zu bytes", before);
+    if (whole == MAP_FAILED) return fail("out of memory: constants that are made need %zu bytes", before);
     const char *const within = weights->data - (const char *)weights->mapping + whole + before;
     if (mremap(weights->mapping, weights->mapping_bytes, weights->mapping_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, whole + before) == MAP_FAILED) {
         munmap(whole, before + weights->mapping_bytes);
         return fail("cannot move the mapping of the weights: %s", strerror(errno));
     }
     *weights = (struct weights){whole, before + weights->mapping_bytes, within};
+    madvise(whole, before, MADV_HUGEPAGE); /* a fault for each 4 KiB would take longer than making what lies there */
     for (int at = 0; at < EXPANSIONS; at++) expand(expansions + at, (char *)within);
+    for (int at = 0; at < FILTERS; at++) transform(filters + at, (char *)within);
     return 0;
 }
 #define map_weights map_expanded_weights

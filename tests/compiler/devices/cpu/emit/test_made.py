@@ -1,0 +1,132 @@
+"""Constants that a program makes when it is loaded are those that its kernels were given before, to the bit."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler.codegen.build import find_toolchain
+from compiler.codegen.coded import LEAST_CODED
+from compiler.codegen.weights import Weights
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.emit.host import made_constants
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.cpu.target import PROFILES, runs_here
+from compiler.forms.winograd import TransformedPanels
+from compiler.ir.buffers import Buffer
+from compiler.ir.packing import Packing, Panels
+from compiler.ir.tensor import DType, TensorType
+
+HOST = """#define _GNU_SOURCE
+#include "model.h"
+#include <stddef.h>
+struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };
+"""
+OPENED = """
+static struct weights held;
+TW_EXPORT const char *opened(const char *path) {
+    tw_config config = {.weights_path = path};
+    return map_weights(&config, &held) ? NULL : held.data;
+}
+TW_EXPORT void closed(void) { unmap_weights(&held); }
+"""
+
+
+def panels(
+    forms: tuple[tuple[int, int], ...], shape: tuple[int, int, int], panel: int
+) -> tuple[TransformedPanels, np.ndarray]:
+    """Filters of (groups, depth, columns), some of them zeros of both signs, very small or very large."""
+    groups, depth, columns = shape
+    taps = [many for _, many in forms]
+    rng = np.random.default_rng(depth * columns)
+    weights = rng.standard_normal((groups, columns, depth, *taps)).astype(np.float32)
+    weights[:, 0] *= 0
+    weights[:, 1] *= np.float32(1e-42)
+    weights[:, 2] *= np.float32(1e30)
+    strides = [step // 4 for step in weights.strides]
+    axes = [0, *range(3, 3 + len(taps)), 2, 1]
+    source = tuple((weights.shape[axis], strides[axis]) for axis in axes)
+    return TransformedPanels(groups, depth, columns, panel, forms, source), weights
+
+
+@contextmanager
+def loaded(weights: Weights, profile: str, folder: Path) -> Iterator[int]:
+    """The address of the file's first byte in a process that has made what lies before it."""
+    writer = Writer()
+    writer.line(f"#define WEIGHT_BYTES {weights.size}UL")
+    made_constants(writer, weights)
+    target = next(one for one in PROFILES if one.name == profile)
+    (folder / "weights.bin").write_bytes(weights.bytes())
+    code = build_library({"model.c": HOST + writer.text() + OPENED}, target, find_toolchain())
+    (folder / "made.so").write_bytes(code)
+    library = ctypes.CDLL(str(folder / "made.so"))
+    library.opened.restype = ctypes.c_void_p
+    address = library.opened(str(folder / "weights.bin").encode())
+    assert address
+    try:
+        yield address
+    finally:
+        library.closed()
+
+
+def made(address: int, place: int, count: int) -> np.ndarray:
+    return np.frombuffer(ctypes.string_at(address + place, 4 * count), np.uint32)
+
+
+def placed(weights: Weights, many: Sequence[tuple[Packing, np.ndarray]]) -> list[int]:
+    buffers = [Buffer.whole(at, TensorType(DType.F32, array.shape)) for at, (_, array) in enumerate(many)]
+    return [weights.place(buffer, array, packing) for buffer, (packing, array) in zip(buffers, many, strict=True)]
+
+
+@pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
+def test_filters_are_transformed_to_the_bits_that_packing_gives(profile: str, tmp_path: Path) -> None:
+    """Also beside constants of few values, which are made in the same memory."""
+    many: list[tuple[Packing, np.ndarray]] = [
+        panels(((4, 3), (4, 3)), (1, 40, 48), 16),
+        panels(((8, 3), (2, 3)), (3, 31, 45), 8),
+        panels(((6, 5), (4, 5)), (1, 17, 30), 4),
+        panels(((4, 7),), (2, 65, 90), 64),
+        panels(((2, 7), (3, 7)), (1, 9, 33), 32),
+    ]
+    few = np.random.default_rng(3).choice(np.array([1.5, -2, 7], np.float32), (64, 512))
+    many.append((Panels((0,), 512, 64, 16, ((512, 1), (64, 512))), few))
+    weights = Weights(small=True)
+    places = placed(weights, many)
+    assert (len(weights.filters), len(weights.expansions)) == (5, 1)
+    assert all(place < 0 and place % 64 == 0 for place in places)
+    with loaded(weights, profile, tmp_path) as address:
+        for place, (packing, array) in zip(places, many, strict=True):
+            want = packing.pack(array).reshape(-1).view(np.uint32)
+            np.testing.assert_array_equal(made(address, place, packing.elements), want)
+
+
+def test_forms_of_one_constant_share_its_filters() -> None:
+    first, array = panels(((4, 3), (4, 3)), (1, 64, 48), 16)
+    second, _ = panels(((2, 3), (6, 3)), (1, 64, 48), 8)
+    weights = Weights(small=True)
+    buffer = Buffer.whole(0, TensorType(DType.F32, array.shape))
+    places = [weights.place(buffer, array, packing) for packing in (first, second, first)]
+    assert places[0] == places[2] != places[1]
+    assert len(weights.filters) == 2
+    assert weights.size < 1.2 * array.nbytes
+    after = Weights(earlier=weights, small=True)
+    after.place(buffer, array, second)
+    assert after.size == weights.size
+
+
+def test_filters_that_cannot_be_made_to_the_bit_or_are_small_are_stored_transformed() -> None:
+    odd, filters = panels(((4, 7), (4, 7)), (1, 32, 32), 16)
+    tiny, few = panels(((4, 3), (4, 3)), (1, 8, 16), 16)
+    usual, broken = panels(((4, 3), (4, 3)), (1, 64, 48), 16)
+    broken[0, 5, 3, 1, 1] = np.nan
+    assert tiny.elements < LEAST_CODED < odd.elements
+    for packing, array in ((odd, filters), (tiny, few), (usual, broken)):
+        weights = Weights(small=True)
+        buffer = Buffer.whole(0, TensorType(DType.F32, array.shape))
+        assert weights.place(buffer, array, packing) == 0
+        assert (weights.filters, weights.size) == ([], 4 * packing.elements)
