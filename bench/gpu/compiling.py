@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from bench.gpu.half_hour.beside import cut_for_two_queues
 from bench.gpu.records import read
 from bench.gpu.subjects import model_file
 from bench.problem import problem
@@ -33,9 +34,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, required=True, help="where models lie")
     parser.add_argument("--artifact", type=Path, required=True)
     parser.add_argument("--kept", type=Path, help="where compiled kernels are kept from one call to the next")
+    parser.add_argument("--options", type=json.loads, default={}, help="further options of the job, as a JSON object")
     given = parser.parse_args(arguments)
     nvrtc.keep_in(given.kept)
-    options = CompileOptions(target=given.target, precision=given.precision, tuning_budget_s=given.budget)
+    asked = {"precision": given.precision, "tuning_budget_s": given.budget, **given.options}
+    if "devices" in asked:
+        cut_for_two_queues()
+    else:
+        asked["target"] = given.target
+    options = CompileOptions.from_json(asked)
     given.artifact.parent.mkdir(parents=True, exist_ok=True)
     given.records.parent.mkdir(parents=True, exist_ok=True)
     known = read(given.records)

@@ -1,8 +1,9 @@
 """`first`: what the first half hour on a machine with a GPU is for, the most worth first.
 
-What the machine is; which habits launches gain by; every family of kernels beside its definition, several at a time;
-then networks by the model's tiles, which agree with the reference or fail, and run many times with the same bits. The
-other parts compare more, and take longer.
+What the machine is; what only probes can say of it; single instructions, and every family of kernels in fp16, beside
+its definition, several at a time; then networks by the model's tiles, each on another way through the product, which
+agree with the reference or fail, and run many times with the same bits; then families in the other precisions. What
+was found is a page that a person reads in a minute (`first.md`). The other parts compare more, and take longer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from bench.gpu.child import Ended
+from bench.gpu.half_hour.cases import CASES
+from bench.gpu.half_hour.summary import summary
 from bench.gpu.notebook import Notebook, Row
 from bench.gpu.parts import (
     COMPILING_S,
@@ -24,16 +27,13 @@ from bench.gpu.parts import (
     Asked,
     artifact_of,
     compiled,
-    key_of,
     told_compilation,
     verdict_of,
 )
+from bench.gpu.subjects import NETWORKS
 from compiler.devices.cuda import nvrtc
 from compiler.errors import ToolchainMissing
 
-NETWORKS = ("squeezenet1_0", "inception_v3", "resnet50", "bert_base")
-"""Compiled by the model, without measuring: of those that are asked for."""
-PRECISION = "fp16"
 WORTH = ("fp16", "fp32", "tf32", "bf16")
 """Precisions of families, in the order in which they are tried. Before them stand those of single instructions, which
 the double has from the manual: what they get wrong every kernel gets wrong."""
@@ -57,8 +57,10 @@ SPARE = 2
 """Cores left for the driver and for this process."""
 LEAST_S = 10.0
 """Less is not worth beginning a family for."""
+PROBES = ("habits", "costs", "accumulators")
+"""Of `bench.gpu.probe`, by what their answers decide: how kernels begin, which plan is taken, nothing yet."""
 PROBE_S = 90.0
-"""For the few launches of the probe; NVRTC and the driver take most of it."""
+"""For the few launches of a probe; NVRTC and the driver take most of it."""
 REPEATING_S = 30.0
 """For running a network many times; a fast one needs a tenth of it."""
 OPENING_S = 30.0
@@ -69,12 +71,26 @@ PROGRAMS = (("nvidia-smi",), ("gcc", "--version"), ("g++", "--version"), ("nvcc"
 
 
 def first(asked: Asked) -> bool:
-    """Facts, habits of launches, families, networks. Returns whether none is left."""
+    """Facts, probes, families, networks, further families. Returns whether none is left."""
     notes = asked.notebook("first")
     if "facts" not in notes.rows:
         notes.put("facts", facts(asked))
         asked.tell(f"{asked.product}: {notes.rows['facts']['nvrtc']}, {notes.rows['facts']['cores']} cores")
-    return probe(asked, notes) and families(asked, notes) and networks(asked, notes)
+    try:
+        return all(probe(asked, notes, name) for name in PROBES) and _tried_all(asked, notes)
+    finally:
+        page = summary(notes.rows, CASES)
+        (asked.out / "first.md").write_text(page)
+        asked.tell(page)
+
+
+def _tried_all(asked: Asked, notes: Notebook) -> bool:
+    names = listed(asked, notes)
+    if names is None:
+        return False
+    early = [name for name in names if name.rpartition(" ")[2] not in WORTH[1:]]
+    late = [name for name in names if name not in early]
+    return families(asked, notes, early) and networks(asked, notes) and families(asked, notes, late)
 
 
 def facts(asked: Asked) -> Row:
@@ -103,22 +119,25 @@ def _said(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr)[:4000]
 
 
-def probe(asked: Asked, notes: Notebook) -> bool:
-    """What decides how kernels begin: measured, and kept where compilations find it."""
-    if "probe" in notes.rows:
+def probe(asked: Asked, notes: Notebook, name: str) -> bool:
+    """What only the GPU can say: kept in a row, and where compilations find it. False where the time is over."""
+    key = f"probe {name}"
+    if key in notes.rows:
         return True
     if not asked.has(LEAST_S):
         return False
     file, limit = asked.out / "probe.json", asked.seconds(PROBE_S)
     file.unlink(missing_ok=True)
-    ended = asked.run("bench.gpu.probe", ["--records", str(asked.out / "records.jsonl"), "--json", str(file)], limit)
+    where = ["--records", str(asked.out / "records.jsonl"), "--json", str(file)]
+    ended = asked.run("bench.gpu.probe", [name, *where], limit)
     if ended.status is None and limit < PROBE_S:
         return False
     if file.exists() and ended.status in (0, 1):
-        notes.put("probe", {"passed": ended.status == 0, "failed": [], "habits": json.loads(file.read_text())})
+        failed = [] if ended.status == 0 else ["the GPU or NVRTC did not take all of it"]
+        notes.put(key, {"passed": ended.status == 0, "failed": failed, "found": json.loads(file.read_text())})
     else:
-        notes.put("probe", {"passed": False, "failed": [f"the probe did not end well: {ended.said[-600:]}"]})
-    asked.tell(ended.output.strip() or notes.rows["probe"]["failed"][0])
+        notes.put(key, {"passed": False, "failed": [f"the probe did not end well: {ended.said[-600:]}"]})
+    asked.tell(ended.output.strip() or notes.rows[key]["failed"][0])
     return True
 
 
@@ -135,16 +154,21 @@ def in_order(names: Sequence[str]) -> list[str]:
     return sorted(names, key=worth)
 
 
-def families(asked: Asked, notes: Notebook) -> bool:
-    """Every family beside its definition alone, each in a process of its own, as many at a time as there are cores."""
-    listed = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
-    if listed.status != 0:
-        if listed.status is not None:
-            notes.put("families", {"passed": False, "failed": [listed.said]})
-            asked.tell(f"the families cannot be listed: {listed.said}")
-        return False
+def listed(asked: Asked, notes: Notebook) -> list[str] | None:
+    """All families, in the order in which they are tried; None where they cannot be listed."""
+    ended = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
+    if ended.status != 0:
+        if ended.status is not None:
+            notes.put("families", {"passed": False, "failed": [ended.said]})
+            asked.tell(f"the families cannot be listed: {ended.said}")
+        return None
     notes.rows.pop("families", None)
-    left = [name for name in in_order(json.loads(listed.output.strip().splitlines()[-1])) if name not in notes.rows]
+    return in_order(json.loads(ended.output.strip().splitlines()[-1]))
+
+
+def families(asked: Asked, notes: Notebook, names: Sequence[str]) -> bool:
+    """Each family beside its definition alone, in a process of its own, as many at a time as there are cores."""
+    left = [name for name in names if name not in notes.rows]
     for name, row, ended in _tried(asked, left):
         if row is not None:
             notes.put(name, row)
@@ -172,20 +196,21 @@ def _tried(asked: Asked, names: Sequence[str]) -> Iterator[tuple[str, Row | None
 
 def networks(asked: Asked, notes: Notebook) -> bool:
     """Networks under the tiles of the model, each compared with the reference on the GPU, then run many times."""
-    for network in (name for name in NETWORKS if name in asked.networks):
-        key = key_of(network, PRECISION)
-        if key in notes.rows:
+    for case in (one for one in CASES if one.base in asked.networks or one.base not in NETWORKS):
+        if case.key in notes.rows:
             continue
-        row = compiled(asked, network, PRECISION, 0.0) if asked.has(COMPILING_S) else None
+        if not asked.has(COMPILING_S):
+            return False
+        row = compiled(asked, case.network, case.precision, 0.0, key=case.key, options=case.options)
         if row is None:
             return False
         if "problem" not in row:
-            again = repeated(asked, artifact_of(asked, network, PRECISION))
+            again = repeated(asked, artifact_of(asked, case.key))
             if again is None:
                 return False
             row |= again
-        notes.put(key, row)
-        asked.tell(f"{key}: {told_compilation(row)}{told_repeated(row)}")
+        notes.put(case.key, row)
+        asked.tell(f"{case.key}: {told_compilation(row)}{told_repeated(row)}")
     return True
 
 

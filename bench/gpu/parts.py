@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.gpu import child, records
 from bench.gpu.calibration import calibrated
@@ -139,20 +140,31 @@ def tune(asked: Asked) -> bool:
     return whole
 
 
-def compiled(asked: Asked, network: str, precision: str, budget: float) -> Row | None:
+def compiled(
+    asked: Asked,
+    network: str,
+    precision: str,
+    budget: float,
+    *,
+    key: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> Row | None:
     """The report of a compilation, or its `problem`; None where only the time of this call was over.
 
-    A compilation that the end of a call has cut off twice counts as one that hangs.
+    A compilation that the end of a call has cut off twice counts as one that hangs. `options` are further ones of the
+    job; the `key` of its row and its artifact is that of network and precision, unless another is given.
     """
-    artifact = artifact_of(asked, network, precision)
+    key = key or key_of(network, precision)
+    artifact = artifact_of(asked, key)
     arguments = [network, precision, "--budget", f"{budget:.1f}", "--records", str(_records(asked))]
     arguments += ["--folder", str(asked.out / "models"), "--artifact", str(artifact), "--kept", str(_kernels(asked))]
+    arguments += ["--options", json.dumps(dict(options or {}))] * bool(options)
     artifact.with_suffix(".json").unlink(missing_ok=True)
     most = MOST_COMPILING_S + budget
     limit = asked.seconds(most)
     ended = asked.run("bench.gpu.compiling", arguments, limit)
     if ended.status != 0:
-        if ended.status is None and limit < most and not _cut_off_before(asked, key_of(network, precision)):
+        if ended.status is None and limit < most and not _cut_off_before(asked, key):
             return None
         return _failed_compilation(ended, limit, budget)
     report = json.loads(artifact.with_suffix(".json").read_text())
@@ -304,7 +316,7 @@ def _contest(asked: Asked, network: str, precision: str, made: Row, engines: Seq
     arguments = [network, precision, "--engines", ",".join(engines), "--seconds", f"{seconds - 20:.0f}"]
     arguments += ["--folder", str(asked.out / "models"), "--json", str(file)]
     if "problem" not in made:
-        arguments += ["--artifact", str(artifact_of(asked, network, precision))]
+        arguments += ["--artifact", str(artifact_of(asked, key_of(network, precision)))]
     ended = asked.run("bench.gpu.contest", arguments, seconds)
     if ended.status is None and not asked.has(1.0):
         return None
@@ -334,9 +346,9 @@ def key_of(network: str, precision: str) -> str:
     return f"{network} {precision}"
 
 
-def artifact_of(asked: Asked, network: str, precision: str) -> Path:
-    """Where a network's artifact lies."""
-    return asked.out / "artifacts" / f"{network}-{precision}.tw"
+def artifact_of(asked: Asked, key: str) -> Path:
+    """Where the artifact of a row lies."""
+    return asked.out / "artifacts" / f"{key.replace(' ', '-')}.tw"
 
 
 def _kernels(asked: Asked) -> Path:

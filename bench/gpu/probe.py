@@ -1,7 +1,10 @@
-"""`python -m bench.gpu.probe`: what of this machine's GPU decides how kernels begin, measured once.
+"""`python -m bench.gpu.probe NAME`: one thing about this machine's GPU that only it can say.
 
-What launches cost, whether one split of L1 and shared memory is better, and each habit of
-`compiler.devices.cuda.measure.switches`. The records are added to a file, where compilations find them.
+habits        what launches cost, and which habits of kernels gain (`compiler.devices.cuda.measure`)
+costs         a hand-over between resident blocks; a KiB of code that is cold
+accumulators  how far sums of products with many terms drift, under each algorithm
+
+What the compiler can use of it is added to a file of records, where compilations find it.
 """
 
 from __future__ import annotations
@@ -9,21 +12,63 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from compiler.devices.cuda.measure import launches
+from bench.gpu.half_hour.drift import drifts, told_drifts
+from compiler.devices.cuda.measure import costs, launches
+from compiler.devices.cuda.measure.costs import COSTS, known_costs
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.launches import known_launches, measure_launches
 from compiler.devices.cuda.measure.splits import EACH, ONCE, known_split, measure_splits
 from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
-from compiler.devices.cuda.target import resolve
+from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.errors import TilewrightError
 from compiler.ir.machine import Record
 
+Found = tuple[list[Record], dict[str, Any], list[str], bool]
+"""Records, what a row holds, lines for people, and whether everything was answered."""
 
-def main(arguments: list[str]) -> int:
-    """Exit status 0 where everything was measured, 1 where the GPU or NVRTC refused something."""
+
+def habits(target: CudaTarget) -> Found:
+    """What decides how kernels begin."""
+    found = [*measure_splits(target), *measure_launches(target), *measure_switches(target)]
+    rows = {"one_split": _row(found, EACH, ONCE, known_split(found, target))}
+    for switch in SWITCHES:
+        rows[switch.field] = _row(found, switch.fact(False), switch.fact(True), known_switch(found, target, switch))
+    cost = known_launches(found, target)
+    said = [launches.describe(cost), *(describe(name, row) for name, row in rows.items())]
+    l2 = {"driver": target.l2_bytes, "profile": resolve(target.name).l2_bytes}
+    said.append(f"L2: {l2['driver'] / 2**20:.0f} MiB by the driver, {l2['profile'] / 2**20:.0f} by the profile")
+    whole = bool(cost) and all(row["on"] is not None for row in rows.values())
+    return found, {**rows, "launches": cost, "l2_bytes": l2}, said, whole
+
+
+def single_costs(target: CudaTarget) -> Found:
+    """What predictions of persistent kernels, and of networks with much code, rest on."""
+    found = measure_switches(target, [cost.probe for cost in COSTS])
+    known = known_costs(found, target)
+    expected = {cost.field: getattr(resolve(target.name), cost.field) for cost in COSTS}
+    return found, {"costs": known, "expected": expected}, [costs.describe(known)], len(known) == len(COSTS)
+
+
+def accumulators(target: CudaTarget) -> Found:
+    """Whether the double's model of how tensor cores add is this GPU's."""
+    found = drifts(target)
+    return [], {"drifts": found}, told_drifts(found), all(row["drift"] is not None for row in found)
+
+
+PROBES: Mapping[str, Callable[[CudaTarget], Found]] = MappingProxyType(
+    {"habits": habits, "costs": single_costs, "accumulators": accumulators}
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status 0 where everything was answered, 1 where the GPU or NVRTC refused something."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.probe", description=__doc__)
+    parser.add_argument("name", choices=PROBES)
     parser.add_argument("--records", type=Path, required=True, help="earlier measurements, to which new ones are added")
     parser.add_argument("--json", type=Path, required=True, help="where to write what was found")
     given = parser.parse_args(arguments)
@@ -32,19 +77,13 @@ def main(arguments: list[str]) -> int:
     except TilewrightError as error:
         print(f"{error.message}: {error.fix}", file=sys.stderr)
         return 1
-    found = [*measure_splits(target), *measure_launches(target), *measure_switches(target)]
+    found, row, said, whole = PROBES[given.name](target)
     given.records.parent.mkdir(parents=True, exist_ok=True)
     with given.records.open("a") as kept:
         kept.writelines(json.dumps(record.to_json()) + "\n" for record in found)
-    rows = {"one_split": _row(found, EACH, ONCE, known_split(found, target))}
-    for switch in SWITCHES:
-        rows[switch.field] = _row(found, switch.fact(False), switch.fact(True), known_switch(found, target, switch))
-    costs = known_launches(found, target)
-    given.json.write_text(json.dumps({**rows, "launches": costs}) + "\n")
-    print(launches.describe(costs))
-    for name, row in rows.items():
-        print(describe(name, row))
-    return int(not costs or any(row["on"] is None for row in rows.values()))
+    given.json.write_text(json.dumps(row) + "\n")
+    print("\n".join(said))
+    return int(not whole)
 
 
 def _row(found: list[Record], off: str, on: str, better: bool | None) -> dict[str, float | bool | None]:

@@ -9,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from bench.loops.decoder import greedy_decoder
 from bench.zoo import build
 from bench.zoo.flops import gflop, static_shapes
 from bench.zoo.operators import SAMPLES, model_of
+from compiler.contract import QuantizeOptions
 from compiler.devices.cuda.target import CudaTarget
+from compiler.encodings.two_of_four import GROUP
+from compiler.quantize import quantize
 
 NETWORKS = (
     "squeezenet1_0",
@@ -35,21 +39,55 @@ SMALL_NUMBERS = 2
 """Integer inputs are drawn below this: token types of BERT know no other, words and masks take them too."""
 
 
+DERIVED_SAMPLES = 3
+"""By which a network is quantised: nobody asks how accurate it is."""
 KERNELS = tuple(sample.name for sample in SAMPLES)
 """Single operators, each a network of its own."""
 
 
 def model_file(name: str, folder: Path) -> Path:
-    """A network or kernel as a file, made if it is not there: the same name gives the same bytes."""
+    """A network or kernel as a file, made if it is not there: the same name gives the same bytes.
+
+    `NETWORK-2of4` has zeros at two of each four neighbouring inputs of its weights, `NETWORK-int8` is quantised;
+    `decoder-STEPS` is a loop that data end.
+    """
     file = folder / f"{name}.onnx"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(".part")
-        samples = [model_of(sample) for sample in SAMPLES if sample.name == name]
-        model = samples[0] if samples else build(name)
-        draft.write_bytes(model.SerializeToString(deterministic=True))
+        draft, (base, _, form) = file.with_suffix(".part"), name.partition("-")
+        if form == "int8":
+            quantize(model_file(base, folder), draft, QuantizeOptions(derived_samples=DERIVED_SAMPLES))
+        elif base == "decoder":
+            draft.write_bytes(greedy_decoder(128, 4, 2, 2000, int(form)))
+        else:
+            samples = [model_of(sample) for sample in SAMPLES if sample.name == name]
+            model = samples[0] if samples else build(base)
+            if form == "2of4":
+                _with_zeros(model)
+            draft.write_bytes(model.SerializeToString(deterministic=True))
         draft.replace(file)
     return file
+
+
+def _with_zeros(model: onnx.ModelProto) -> None:
+    """Of each four neighbouring inputs of a convolution or a product the two smallest weights become zero.
+
+    What is left is scaled, so that activations keep their size.
+    """
+    axis_of = {
+        node.input[1]: 1
+        if node.op_type == "Conv" or any(one.name == "transB" and one.i for one in node.attribute)
+        else 0
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm", "MatMul")
+    }
+    for tensor in model.graph.initializer:
+        axis, array = axis_of.get(tensor.name), onnx.numpy_helper.to_array(tensor)
+        if axis is not None and array.ndim > 1 and array.shape[axis] % GROUP == 0:
+            fours = np.moveaxis(array, axis, -1).copy().reshape(-1, GROUP)
+            fours[np.arange(len(fours))[:, None], np.argsort(np.abs(fours), axis=-1)[:, : GROUP // 2]] = 0
+            whole = np.moveaxis(fours.reshape(np.moveaxis(array, axis, -1).shape), -1, axis) * np.float32(2**0.5)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(whole, array.dtype), tensor.name))
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:

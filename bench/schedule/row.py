@@ -46,6 +46,7 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
                 "crossing_bytes": schedules.crossing_bytes(plan),
                 "search_s": found.seconds,
                 "predicted_ms": 1e3 * plan.predicted_s,
+                "predicted_between_ms": found.between_s and [1e3 * end for end in found.between_s],
                 "predicted_ratio": plan.predicted_s / first.predicted_s,
                 "over_bound": over_bound(schedules, at),
                 **measured(plan.predicted_s, raced[at] if raced else None),

@@ -7,21 +7,17 @@ from dataclasses import dataclass, field
 from compiler.codegen.build import small_header
 from compiler.codegen.calls import function_name
 from compiler.codegen.digest import source_digest
+from compiler.devices.cuda.algorithms.model import code_of
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.nvrtc import OPTIONS, Resources, compile_cuda, headers
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.target import CODE_CACHE, CudaTarget
 from compiler.errors import ToolchainFailed
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
+from compiler.schedule.gpu.code import Code
 
 KIB = 1024
-MOST_CODE_BYTES = 128 * KIB
-"""Of a kernel's machine code: what a multiprocessor keeps of instructions, beyond which loops fetch them anew.
-
-The cache of instructions behind those of its four partitions, of a V100 (Jia et al., "Dissecting the NVIDIA Volta GPU
-architecture via microbenchmarking", arXiv 1804.06826, 2018). NVIDIA publishes no size for the GPUs served here.
-"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,10 @@ class Candidate:
     lowered: CudaLowered
     image: bytes
     resources: Resources
+
+    def code(self, target: CudaTarget) -> Code:
+        """Its machine code, which kernels of one text share."""
+        return code_of(self.lowered.text, self.resources.code_bytes, target)
 
     @property
     def shared_bytes(self) -> int:
@@ -50,11 +50,11 @@ class Candidate:
 
     def is_sound(self, target: CudaTarget) -> bool:
         """Whether it is worth measuring: a multiprocessor holds a block and the code, and nothing spills."""
-        return self.fits(target) and not self.spilled_bytes and self.resources.code_bytes <= MOST_CODE_BYTES
+        return self.fits(target) and not self.spilled_bytes and self.resources.code_bytes <= CODE_CACHE
 
     def __str__(self) -> str:
         spills = f", {self.spilled_bytes} bytes spilled" if self.spilled_bytes else ""
-        long = self.resources.code_bytes > MOST_CODE_BYTES
+        long = self.resources.code_bytes > CODE_CACHE
         code = f", {self.resources.code_bytes / KIB:.0f} KiB of code" if long else ""
         shared = f", {self.shared_bytes / KIB:.1f} KiB shared" if self.shared_bytes else ""
         return f"{self.resources.registers} registers x {self.lowered.block} threads{shared}{spills}{code}"

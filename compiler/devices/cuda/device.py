@@ -30,12 +30,13 @@ from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.persistent import Shape, can_be_resident, refusal
 from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
+from compiler.devices.cuda.measure.costs import COSTS, known_costs
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.launches import known_launches, measure_launches
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.measure.programs import race_apart
 from compiler.devices.cuda.measure.splits import known_split, measure_splits
-from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
+from compiler.devices.cuda.measure.switches import SWITCHES, known_seconds, known_switch, measure_switches
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -128,12 +129,12 @@ class CudaBackend:
         if measure and target.is_here:
             found += measure_splits(target) if known_split(known, target) is None else []
             found += [] if known_launches(known, target) else measure_launches(target)
-            new = [switch for switch in SWITCHES if known_switch(known, target, switch) is None]
+            new = [one for one in (*SWITCHES, *(cost.probe for cost in COSTS)) if not known_seconds(known, target, one)]
             found += measure_switches(target, new) if new else []
         facts = [*known, *found]
         said: dict[str, Any] = {"one_split": known_split(facts, target)}
         said |= {switch.field: known_switch(facts, target, switch) for switch in SWITCHES}
-        said |= known_launches(facts, target)
+        said |= known_launches(facts, target) | known_costs(facts, target)
         changed: dict[str, Any] = {
             name: on for name, on in said.items() if on is not None and on != getattr(target, name)
         }
@@ -248,6 +249,8 @@ class CudaBackend:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
         workloads = [self.workload_of(kernels, call) for call in kernels.calls]
 
+        from_memory = self._from_memory(kernels)
+
         @cache
         def lowered(call: int, tile: Tile) -> CudaLowered:
             return self.candidates.lowered(workloads[call], tile)
@@ -257,7 +260,10 @@ class CudaBackend:
             if len(calls) > 1 and not fit_together(members, self.target):
                 return None
             kernels = [(variant.cost.seconds, variant.tiles) for _, variant in calls]
-            return model.load(kernels, slots_of(members, self.target), self.target)
+            weights = sum(from_memory(workloads[call], one) for (call, _), one in zip(calls, members, strict=True))
+            made = [self.candidates.known(workloads[call], variant.tile) for call, variant in calls]
+            code = {one.lowered.text: one.code(self.target) for one in made if one is not None}
+            return model.load(kernels, slots_of(members, self.target), self.target, weights, [*code.values()])
 
         return load
 
@@ -269,6 +275,7 @@ class CudaBackend:
     def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks:
         """By the model of costs, and by the registers that NVRTC says each call's kernel needs."""
         workloads = [self.workload_of(kernels, call) for call in kernels.calls]
+        from_memory = self._from_memory(kernels)
 
         def accepts(call: int, variant: Variant) -> bool:
             return not refusal(self.candidates.lowered(workloads[call], variant.tile))
@@ -279,13 +286,22 @@ class CudaBackend:
             shape = Shape.of([one.lowered for one in made])
             needs = [
                 model.Need(
-                    variant.cost.seconds, variant.tiles, one.lowered.block, one.resources.registers, one.shared_bytes
+                    *(variant.cost.seconds, variant.tiles, one.lowered.block, one.resources.registers),
+                    one.shared_bytes,
+                    from_memory(workloads[call], one.lowered),
+                    (one.code(self.target),),
                 )
-                for (_, variant), one in zip(calls, made, strict=True)
+                for (call, variant), one in zip(calls, made, strict=True)
             ]
             return model.resident(needs, shape.threads, shape.shared_bytes, self.target)
 
         return ResidentBlocks(accepts, load)
+
+    def _from_memory(self, kernels: KernelGraph) -> Callable[[Workload, CudaLowered], float]:
+        """Bytes of a kernel's weights where those of the model do not stay in the second-level cache, else 0."""
+        if self.setting(kernels).weights == "cache":
+            return lambda workload, lowered: 0.0
+        return weight_bytes
 
     def race(
         self,
@@ -354,6 +370,19 @@ class CudaBackend:
         return (
             f"{target.name}: {target.product}, {target.multiprocessors} multiprocessors, L2 {target.l2_bytes >> 20} MiB"
         )
+
+
+def weight_bytes(workload: Workload, lowered: CudaLowered) -> float:
+    """Of a kernel's constants, as they lie in memory."""
+    return float(
+        sum(
+            packing.elements * packing.dtype.bytes
+            if (packing := lowered.packings.get(at))
+            else buffer.span * buffer.dtype.bytes
+            for at, (buffer, constant) in enumerate(zip(workload.inputs, workload.constant, strict=True))
+            if constant
+        )
+    )
 
 
 def _arithmetic(precision: str) -> str:

@@ -31,6 +31,20 @@ FAN_IN_NS = 250.0
 """An estimate without a source: a semaphore that was released long ago is looked at, one trip to the second-level
 cache."""
 
+HANDOVER_NS = 1000.0
+"""Between resident blocks, by what the machine code has (sm_90a): the last stores and MEMBAR.ALL.GPU until they are
+acknowledged, the count by REDG, a look at it by LDG.STRONG.GPU that came too early for it and one that did not: four
+trips of 250 ns to the second-level cache. An estimate until a GPU was asked (`measure.costs`)."""
+CODE_NS = 60.0
+"""For a KiB of code that a multiprocessor does not hold: eight lines of 128 bytes, a trip of 250 ns for each four of
+which the next ones are asked for meanwhile. An estimate without a source until a GPU was asked (`measure.costs`)."""
+CODE_CACHE = 128 * 1024
+"""Bytes of code that a multiprocessor keeps, beyond which it is fetched anew.
+
+The cache of instructions behind those of its four partitions, of a V100 (Jia et al., "Dissecting the NVIDIA Volta GPU
+architecture via microbenchmarking", arXiv 1804.06826, 2018). NVIDIA publishes no size for the GPUs served here.
+"""
+
 TRANSFERS = Transfers(run_s=15e-6, copy_s=8e-6, in_byte_s=1.4e-10, out_byte_s=1.4e-10)
 """Of a GPU on PCIe 4.0 with 16 lanes, by common experience, asked of no device yet: launching a graph and waiting for
 its stream, a small copy by the driver, and the core's copy to page-locked memory (10 GB/s) before that over the link
@@ -55,6 +69,8 @@ class CudaTarget:
     cross_ns          what that takes longer where the next has to wait for another stream: CROSS_NS
     fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS. These three are
                       estimates until a GPU was asked (`measure.launches`)
+    handover_ns       from the end of a task of a resident block to the start of one of another that waits for it
+    code_ns           for a KiB of code that is not where the multiprocessors look first
     one_split         whether all kernels of a plan ask for one split of L1 and shared memory, since changing it from
                       launch to launch was measured to take longer (`measure.splits`)
     prefetch          whether kernels ask for the weights that they read later before they wait for their predecessor,
@@ -82,6 +98,8 @@ class CudaTarget:
     launch_ns: float = 1300.0
     cross_ns: float = CROSS_NS
     fan_in_ns: float = FAN_IN_NS
+    handover_ns: float = HANDOVER_NS
+    code_ns: float = CODE_NS
     one_split: bool = False
     prefetch: bool = False
     early_constants: bool = False

@@ -12,7 +12,7 @@ from functools import cached_property
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan, Task, Wait, ended_before
 from compiler.ir.tile import Variant
-from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.launch_load import LaunchLoad, with_cold_code
 from compiler.schedule.gpu.resident import Resident
 from compiler.schedule.gpu.slots import makespan
 from compiler.schedule.gpu.streams import reduced, streams
@@ -47,7 +47,15 @@ class LaunchGraph:
         """By the loads of the launches, where those that run together share the device; or on resident blocks."""
         if self.resident is not None:
             return self.resident.makespan(self.before)
-        return makespan(self.loads, self.before)
+        return makespan(with_cold_code(self.loads), self.before)
+
+    @cached_property
+    def between_s(self) -> tuple[float, float] | None:
+        """Between what the truth is thought to lie; None on resident blocks, of which nobody knows."""
+        if self.resident is not None:
+            return None
+        low, high = (makespan(with_cold_code(self.loads, doubt), self.before) for doubt in (0, 1))
+        return low, high
 
 
 def in_turn(launches: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

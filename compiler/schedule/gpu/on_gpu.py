@@ -73,7 +73,7 @@ class _Named:
     def found(self, kernels: KernelGraph) -> Found:
         begin = time.perf_counter()
         plan = plan_of(kernels, self.graph, self.name)
-        return Found(plan, self.seconds + time.perf_counter() - begin)
+        return Found(plan, self.seconds + time.perf_counter() - begin, between_s=self.graph.between_s)
 
 
 def _timed(graphs: Iterator[tuple[str, LaunchGraph]]) -> Iterator[_Named]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.tile import Variant
+from compiler.schedule.gpu.code import Code, cold_s
 from compiler.schedule.gpu.streams import Before
 
 
@@ -18,12 +19,13 @@ from compiler.schedule.gpu.streams import Before
 class ResidentCall:
     """A call on resident blocks: `tiles` tasks of `tile_s` seconds each.
 
-    All of them would keep the whole device at work for `busy_s` seconds.
+    All of them would keep the whole device at work for `busy_s` seconds. `code` is that of its tasks.
     """
 
     tiles: int
     tile_s: float
     busy_s: float
+    code: tuple[Code, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class Resident:
         """Seconds until the last task has ended; `before` are the positions of the calls that each waits for.
 
         Tasks are given out in order. Who has one waits for what it reads, and takes no other meanwhile. No sooner than
-        the device is through with the work of all. O(tasks · log blocks).
+        the device is through with the work of all; nor a call before its code is there. O(tasks · log blocks).
         """
         free = [self.start_s] * self.blocks
         ends: list[float] = []
-        for call, earlier in zip(self.calls, before, strict=True):
-            ready = max((ends[one] + self.handover_s for one in earlier), default=0.0)
+        late = cold_s([call.code for call in self.calls])
+        for call, earlier, cold in zip(self.calls, before, late, strict=True):
+            ready = max((ends[one] + self.handover_s for one in earlier), default=self.start_s) + cold
             last = ready
             for _ in range(call.tiles):
                 last = max(free[0], ready) + call.tile_s

@@ -13,10 +13,11 @@ class Found:
 
     `spans` are begin and end of each of its tasks as the prediction has them, in seconds; empty where a scheduler does
     not say. One that is `trusted` is taken in place of the first where neither it was run nor a record says how long it
-    takes.
+    takes. `between_s` is between what the model of costs thinks that the truth lies; None where it does not say.
     """
 
     plan: Plan
     seconds: float
     trusted: bool = False
     spans: tuple[tuple[float, float], ...] = ()
+    between_s: tuple[float, float] | None = None

@@ -17,6 +17,7 @@ import runpy
 import sys
 from pathlib import Path
 
+from bench.gpu.half_hour import drift
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.measure import apart, bench, programs, switches
 from compiler.measure import plans
@@ -54,6 +55,7 @@ def main(arguments: list[str]) -> None:
     nvrtc.compile_cuda = compiled
     apart.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure")
     programs.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure.programs")
+    drift.TERMS, drift.SIDE = 96, 32
     bench.FORKS, bench.ALTERNATIONS, bench.ALTERNATED, bench.MOST_LAUNCHES, switches.SAMPLES = 2, 4, 2, 4, 2
     plans.SECONDS = 0.01
     sys.argv = [module, *rest]

@@ -30,6 +30,20 @@ REPORT = {
     "weight_bytes": 2,
     "errors": [{"max_relative": 1e-3}, {"max_relative": 2e-3}],
 }
+PROBED = {
+    "habits": {
+        "prefetch": {"without_s": 2e-6, "with_s": 1e-6, "on": True},
+        "launches": {"launch_ns": 900.0},
+        "l2_bytes": {"driver": 60 << 20, "profile": 50 << 20},
+    },
+    "costs": {"costs": {"handover_ns": 1234.0}, "expected": {"handover_ns": 1000.0, "code_ns": 60.0}},
+    "accumulators": {
+        "drifts": [
+            {"precision": "fp16", "algorithm": "mma", "terms": 4608, "drift": -3e-5, "expected": {"H100": -2.8e-5}},
+            {"precision": "fp32", "algorithm": "ffma", "terms": 4608, "drift": None, "problem": "lost"},
+        ]
+    },
+}
 PLAN = {
     "scheduler": "sequential",
     "depth": 10,
@@ -49,12 +63,13 @@ class Played:
     status: int | None = 0
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     wrong: str = ""
+    families: Sequence[str] = tuple(FAMILIES)
 
     def __call__(self, module: str, arguments: Sequence[str], seconds: float) -> Ended:
         assert seconds >= 1.0
         self.calls.append((module, list(arguments)))
         if arguments == ["--list"]:
-            return Ended(0, f"a word before\n{json.dumps(FAMILIES)}\n", "")
+            return Ended(0, f"a word before\n{json.dumps(self.families)}\n", "")
         if self.status != 0:
             return Ended(self.status, "", "the last words")
         if module == "tests.gpu":
@@ -78,12 +93,12 @@ class Played:
         if module == "bench.gpu.repeated":
             differing = [17] if self.wrong == "repeated" else []
             told = {"runs": 500, "differing": differing, "with_copies_us": {"median": 70.0}, "slowest": []}
+            told |= {"first_us": 900.0}
             Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(told))
             return Ended(bool(differing), "", "")
         if module == "bench.gpu.probe":
-            habits = {"prefetch": {"without_s": 2e-6, "with_s": 1e-6, "on": True}}
-            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(habits))
-            return Ended(0, "prefetch: on", "")
+            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(PROBED[arguments[0]]))
+            return Ended(0, f"{arguments[0]}: told", "")
         row = {"network": arguments[0], "precision": arguments[1], "ms": {"ours": 0.1}, "left_out": {}}
         Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(row))
         return Ended(0, "", "")

@@ -39,6 +39,7 @@ int lane();
 /* Atomics, on 4 or 8 bytes: `update` gets the old value and returns the new one. */
 uint64_t atomic(void *address, int bytes, uint64_t (*update)(uint64_t before, uint64_t operand, uint64_t compare), uint64_t operand,
                 uint64_t compare, Site at);
+unsigned load_relaxed(const unsigned *global, Site at);
 unsigned load_acquire(const unsigned *global, Site at);
 void store_release(unsigned *global, unsigned value, Site at);
 unsigned add_release(unsigned *global, unsigned value, Site at);

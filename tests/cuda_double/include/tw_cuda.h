@@ -41,6 +41,7 @@ TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, 
     twd::prefetch(global, bytes, thread, threads, at);
 }
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global, TW_AT) { return twd::load_acquire(global, at); }
+TW_DEVICE unsigned tw_load_relaxed(const unsigned *global, TW_AT) { return twd::load_relaxed(global, at); }
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value, TW_AT) { twd::store_release(global, value, at); }
 TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value, TW_AT) { return twd::add_release(global, value, at); }
 TW_DEVICE unsigned long long tw_global_timer() { return twd::global_timer(); }

@@ -330,6 +330,13 @@ uint64_t atomic(void *address, int bytes, uint64_t (*update)(uint64_t, uint64_t,
     return before;
 }
 
+unsigned load_relaxed(const unsigned *global, Site at) {
+    global_range(global, 4, 4, "load.relaxed");
+    wait_in(State::Polling, at);
+    check(global, 4, Access::Atomic);
+    return *global;
+}
+
 unsigned load_acquire(const unsigned *global, Site at) {
     global_range(global, 4, 4, "load.acquire");
     wait_in(State::Polling, at);

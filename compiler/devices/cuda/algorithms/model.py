@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.devices.cuda.target import MOST_REGISTERS, CudaTarget
+from compiler.devices.cuda.target import CODE_CACHE, MOST_REGISTERS, CudaTarget
+from compiler.schedule.gpu.code import Code
 from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.resident import Resident, ResidentCall
 
@@ -62,11 +63,17 @@ EARLY_NS = TRIP_NS
 """At most what a kernel gains by loading what follows a product before the sums are gathered: one trip."""
 
 
-def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> LaunchLoad:
+def load(
+    kernels: Sequence[tuple[float, int]],
+    slots: float,
+    target: CudaTarget,
+    weights: float = 0.0,
+    code: Sequence[Code] = (),
+) -> LaunchLoad:
     """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
 
-    They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks
-    fill of it.
+    They take as long as the longest of them, or as all their work spread over the device, or as their `weights` take to
+    come from memory: bytes that no second-level cache holds. `slots` is what their blocks fill of it.
     """
     cross_s, fan_in_s = 1e-9 * target.cross_ns, 1e-9 * target.fan_in_ns
     gap_s = 1e-9 * target.launch_ns
@@ -75,29 +82,38 @@ def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget)
     # Less than a launch where a kernel was measured to begin early.
     until_work = max(alone for alone, _ in kernels) - longest
     gap_s = min(gap_s, until_work)
-    work_s = max(longest, spread)
+    work_s = max(longest, spread, 1e-9 * weights / target.dram_per_ns)
     part = spread / work_s if work_s else 0.0
-    return LaunchLoad(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)
+    start_s = until_work - gap_s
+    return LaunchLoad(gap_s, start_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s, tuple(code))
 
 
-HANDOVER_NS = 3 * TRIP_NS
-"""From the end of a task to the start of one that waits for it: what it wrote reaches the second-level cache, the count
-that says so does, who asks for the count sees it. Less where the one who waits asks just then."""
-TURN_NS = 100.0
-"""Of a block between two tasks: a barrier, the next task looked up; its ticket was taken meanwhile."""
+def code_of(name: str, nbytes: int, target: CudaTarget) -> Code:
+    """A kernel's machine code."""
+    return Code(name, nbytes, 1e-9 * target.code_ns * nbytes / 1024, CODE_CACHE)
+
+
+TURN_NS = 100.0 + TRIP_NS
+"""Of a block between two tasks: a barrier, the next task looked up; its ticket was taken meanwhile. The thread that
+counts the task then waits for MEMBAR.ALL.GPU, and the block's next barrier for that thread."""
 RESIDENT_REGISTERS = 16
 """More than the tile function that needs most: a resident block knows which task it has and what comes next."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """A kernel alone, launch included, in seconds, and what NVRTC says that one of its blocks needs."""
+    """A kernel alone, launch included, in seconds, and what NVRTC says that one of its blocks needs.
+
+    `weights` are its bytes that come from memory.
+    """
 
     seconds: float
     blocks: int
     threads: int
     registers: int
     shared_bytes: int
+    weights: float = 0.0
+    code: tuple[Code, ...] = ()
 
 
 def resident(kernels: Sequence[Need], threads: int, shared_bytes: int, target: CudaTarget) -> Resident | None:
@@ -113,6 +129,7 @@ def resident(kernels: Sequence[Need], threads: int, shared_bytes: int, target: C
     for one in kernels:
         work = max(one.seconds - seconds(0.0, target), 0.0)
         rounds = waves(one.blocks, target.blocks_at_once(one.threads, one.registers, one.shared_bytes), target)
-        calls.append(ResidentCall(one.blocks, 1e-9 * BLOCK_NS + work / rounds, work * share(one.blocks, target)))
+        busy = max(work * share(one.blocks, target), 1e-9 * one.weights / target.dram_per_ns)
+        calls.append(ResidentCall(one.blocks, 1e-9 * BLOCK_NS + work / rounds, busy, one.code))
     blocks = held * target.multiprocessors
-    return Resident(held, blocks, tuple(calls), 1e-9 * target.launch_ns, 1e-9 * HANDOVER_NS, 1e-9 * TURN_NS)
+    return Resident(held, blocks, tuple(calls), 1e-9 * target.launch_ns, 1e-9 * target.handover_ns, 1e-9 * TURN_NS)

@@ -27,8 +27,8 @@ from compiler.ir.tile import Tile
 NAME = "persistent"
 BLOCK_BYTES, BLOCK_ALIGNMENT = 48, 16
 """Of a `tw_block`, behind what tile functions have of shared memory."""
-COUNTS_AT = 128
-"""Where the counts of ended tasks begin, behind the next ticket: in a cache line of their own."""
+LINE_BYTES = 128
+"""From one count of ended tasks to the next, behind the next ticket: each has a cache line of its own."""
 TIME_BYTES = 8
 TIMED_AT = 8
 """Where it says whether calls are timed."""
@@ -152,7 +152,7 @@ class _Emission:
     ) -> None:
         self.residents, self.blocks = residents, residents * target.multiprocessors
         count = sum(len(node.calls) for node in nodes)
-        self.times_at = -(-(COUNTS_AT + COUNTER_BYTES * count) // TIME_BYTES) * TIME_BYTES
+        self.times_at = LINE_BYTES * (1 + count)
         self.counter_bytes = self.times_at + 2 * TIME_BYTES * count
         self.calls: list[_Call] = []
         self.tasks = 0
@@ -242,7 +242,7 @@ class _Emission:
             f'extern "C" __global__ void __launch_bounds__(TW_THREADS, {self.residents}) {NAME}({declared})'
         ):
             line("tw_block *const own = TW_OWN;")
-            line(f"unsigned *const ended = (unsigned *)(counts + {COUNTS_AT});")
+            line(f"unsigned *const ended = (unsigned *)(counts + {LINE_BYTES});")
             line(f"unsigned long long *const times = (unsigned long long *)(counts + {self.times_at});")
             line("tw_tickets tickets = {(unsigned long long *)counts, 0, 0};")
             line("if (threadIdx.x == 0) tw_begin(own, tickets, ended, times, tw_calls, TW_TASKS, TW_BLOCKS);")
@@ -263,7 +263,7 @@ class _Emission:
                 line("tw_barrier_sync(TW_TURN_BARRIER, TW_THREADS);")
                 with writer.block("if (threadIdx.x == 0)"):
                     line("if (own->times) tw_time(own, tw_calls, tw_waits, now, began);")
-                    line("tw_count_release(ended + now.call);")
+                    line("tw_count_release(ended + TW_LINE * now.call);")
         return writer.text()
 
     def _case(self, writer: Writer, number: int, name: str) -> None:

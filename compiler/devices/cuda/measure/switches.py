@@ -78,16 +78,19 @@ class Switch:
     """A habit of kernels, by the field of `CudaTarget` that it is.
 
     `template` makes a kernel of what it does `early` and `late`, both by whether the habit is there. Of `constants`
-    bytes each block reads its own; it has `shared_bytes`.
+    bytes each block reads its own; it has `shared_bytes`, and `counters` that are zero before the first launch. `said`
+    is what stands for each of the two in `about`.
     """
 
     field: str
     about: str
     template: str
     early: tuple[str, str]
-    late: tuple[str, str]
-    constants: int
+    late: tuple[str, str] = ("", "")
+    constants: int = 0
     shared_bytes: int = 0
+    counters: int = 0
+    said: tuple[str, str] = ("nothing of it", "asked for")
 
     def fact(self, on: bool) -> str:
         """The name of a figure: seconds of a launch with the habit, or without."""
@@ -123,10 +126,11 @@ class Switch:
             blocks,
             THREADS,
             (
-                Operand(DType.F32, blocks * self.constants // 4, rotates=True),
+                *[Operand(DType.F32, blocks * self.constants // 4, rotates=True)] * bool(self.constants),
                 Operand(DType.F32, blocks * THREADS, written=True),
             ),
             shared_bytes=self.shared_bytes,
+            counters=self.counters,
             cold_bytes=2 * target.l2_bytes,
         )
 
@@ -137,8 +141,7 @@ SWITCHES = (
         "64 KiB of weights for each multiprocessor, {} before it waits for the one before it",
         PREFETCH,
         ("", f"tw_prefetch(own, {PANEL_BYTES}, threadIdx.x, {THREADS});"),
-        ("", ""),
-        PANEL_BYTES,
+        constants=PANEL_BYTES,
     ),
     Switch(
         "early_constants",
@@ -174,9 +177,15 @@ class Benches(Protocol):
 
 def known_switch(records: Sequence[Record], target: CudaTarget, switch: Switch) -> bool | None:
     """Whether a habit is better, by the records of this hardware; None where they do not say."""
+    known = known_seconds(records, target, switch)
+    return None if known is None else known[1] < GAIN * known[0]
+
+
+def known_seconds(records: Sequence[Record], target: CudaTarget, switch: Switch) -> tuple[float, float] | None:
+    """Of a launch without the habit and with it, by the records of this hardware; None where they do not say."""
     index = Records.of(records)
     off, on = ([one.seconds for one in index.find(MACHINE, target, workload=switch.fact(on))] for on in (False, True))
-    return on[-1] < GAIN * off[-1] if off and on else None
+    return (off[-1], on[-1]) if off and on else None
 
 
 def measure_switches(
@@ -199,8 +208,6 @@ def measure_switches(
         return []
     facts = [(switch, on) for switch in switches for on in (False, True)]
     return [
-        machine_record(
-            switch.fact(on), switch.about.format("asked for" if on else "nothing of it"), target, Spread.of(taken), 1
-        )
+        machine_record(switch.fact(on), switch.about.format(switch.said[on]), target, Spread.of(taken), 1)
         for (switch, on), taken in zip(facts, zip(*turns, strict=True), strict=True)
     ]

@@ -143,6 +143,11 @@ TW_DEVICE unsigned tw_load_acquire(const unsigned *global) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
     return value;
 }
+TW_DEVICE unsigned tw_load_relaxed(const unsigned *global) { /* for polling: orders nothing, and drops no line of L1 as an acquire does */
+    unsigned value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+    return value;
+}
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
 }

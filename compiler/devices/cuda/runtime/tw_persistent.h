@@ -11,6 +11,7 @@
 #pragma once
 
 enum { TW_TILE_BARRIER = 1, TW_TURN_BARRIER = 2 }; /* 0 is that of __syncthreads */
+enum { TW_LINE = 32 }; /* counts in a cache line, of which one is used: blocks that wait for one call do not hold up who counts another */
 
 /* A call: its tasks are `first` to before `past`; `first_wait` to before `past_wait` are positions in the table of the calls that it
  * waits for; `first_operand` in that of places. */
@@ -22,10 +23,17 @@ struct tw_turn { int task, call; };
 /* What the threads of a block share. */
 struct tw_block {
     tw_turn turns[2];    /* of this turn and of the next one, by turns in one of two places: the first thread writes them */
-    unsigned *ended;     /* of each call how many of its tasks have ended, in all inferences; modulo 2^32 */
+    unsigned *ended;     /* of each call how many of its tasks have ended, in all inferences; modulo 2^32. TW_LINE apart */
     unsigned inferences; /* with this one; modulo 2^32 */
     unsigned long long *times; /* of each call begin and end, in nanoseconds; null: it is not timed */
 };
+
+/* Until a count, modulo 2^32, has come so far: the thread then knows all that was done before it was counted. The acquire, which drops what
+ * L1 holds, comes once and not with each look. */
+TW_DEVICE void tw_await_count(const unsigned *count, unsigned wanted) {
+    while ((int)(tw_load_relaxed(count) - wanted) < 0) __nanosleep(20);
+    (void)tw_load_acquire(count);
+}
 
 /* Before a task of a call reads what others wrote: the first `threads` threads of the block, whole warps, wait together for all that the
  * call waits for. What these wrote is then seen by all of them. */
@@ -35,7 +43,7 @@ TW_DEVICE void tw_await(const tw_block *own, const tw_call *calls, const int *wa
     for (int at = call.first_wait + (int)threadIdx.x; at < call.past_wait; at += threads) {
         const tw_call &other = calls[waits[at]];
         const unsigned wanted = own->inferences * (unsigned)(other.past - other.first);
-        while ((int)(tw_load_acquire(own->ended + waits[at]) - wanted) < 0) {}
+        tw_await_count(own->ended + TW_LINE * waits[at], wanted);
     }
     tw_barrier_sync(TW_TILE_BARRIER, threads);
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -149,14 +150,17 @@ def loader_of(artifact: Path) -> Path:
 
 
 def on_double(artifact: Path, flavour: str = "plain") -> Twin:
-    """A packed artifact with its kernels compiled for the double, in one of its flavours."""
+    """A packed artifact with its kernels compiled for the double, in one of its flavours; those of a part too."""
     with zipfile.ZipFile(artifact) as archive:
-        capability = "".join(filter(str.isdigit, json.loads(archive.read("manifest.json"))["target"]))
-        library = archive.read("model.so")
-        units = sorted(
-            name for name in archive.namelist() if name.startswith("source/kernels_") and name.endswith(".cu")
-        )
+        manifest = json.loads(archive.read("manifest.json"))
+        units = sorted(name for name in archive.namelist() if re.search(r"(^|/)source/kernels_\d+\.cu$", name))
         sources = {Path(name).name: archive.read(name).decode() for name in units}
+        (folder,) = {name.partition("source/")[0] for name in units} or {""}
+        library = archive.read(f"{folder}model.so")
+    target = str(manifest["target"])
+    if not target.startswith("cuda"):
+        target = next(architecture for name, _ in images_of(library) for _, architecture, _ in [name.split(".")])
+    capability = "".join(filter(str.isdigit, target))
     return Twin(artifact, " ".join([f"sm={capability}", *modules_of(library, sources, flavour)]))
 
 

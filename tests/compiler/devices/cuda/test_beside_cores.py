@@ -15,7 +15,7 @@ import pytest
 
 from bench.zoo.builder import GraphBuilder
 from compiler.pack.loader import Model
-from tests.compiler.devices.cuda.artifact_on_double import Twin, modules_of
+from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.compiling_on_double import run_on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
@@ -26,23 +26,17 @@ ROOT = Path(__file__).parents[4]
 COMPILE = """
 import json, sys
 from pathlib import Path
+from functools import partial
+from bench.gpu.half_hour.beside import there_and_back
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
-from compiler.schedule.parts.dividing import on_two_queues, parts_of
 from compiler.steps import dividing, dividing_proof
 dividing_proof.STREAM_SECONDS = dividing_proof.AGREE_SECONDS = 0.01
 dividing_proof.FRAMES = 6
-
-def there_and_back(kernels, names, division):
-    last = len(kernels.calls) - 1
-    inner = division.whole & ~1 & ~(1 << last)
-    parts = parts_of(kernels, names, division, [(0, 1), (1, inner), (0, 1 << last)], "pipeline")
-    return on_two_queues(kernels, names, division, parts) if queues == 2 else parts
-
-dividing.replicas = dividing.pipeline = there_and_back
 options = {"devices": ["cpu", "cuda:0"], "tuning_budget_s": 0}
 for queues, artifact in ((1, sys.argv[2]), (2, sys.argv[3])):
+    dividing.replicas = dividing.pipeline = partial(there_and_back, queues=queues)
     request = Request(Path(sys.argv[1]), Path(artifact), CompileOptions.from_json(options))
     report = compile_model(request, Host(measure=False))
 print(json.dumps(report.to_json()))
@@ -82,16 +76,6 @@ def one_queue(artifact: Path) -> Path:
     return artifact.with_name("one_queue.tw")
 
 
-def twin_of(artifact: Path) -> Twin:
-    """With the kernels of the GPU's part."""
-    with zipfile.ZipFile(artifact) as archive:
-        library = archive.read("parts/2/model.so")
-        folder = "parts/2/source/"
-        units = [name for name in archive.namelist() if name.startswith(f"{folder}kernels_")]
-        modules = modules_of(library, {name.removeprefix(folder): archive.read(name).decode() for name in units})
-    return Twin(artifact, " ".join(["sm=90", *modules]))
-
-
 def test_parts_of_cores_and_a_gpu_agree_and_the_report_says_what_is_assumed(made: tuple[Path, dict[str, Any]]) -> None:
     """Compiling proved it: against the reference, and with frames in flight."""
     artifact, report = made
@@ -115,7 +99,7 @@ def test_frames_go_there_and_back_by_one_copy_each_and_one_that_fails_is_told_al
     queues: int, made: tuple[Path, dict[str, Any]]
 ) -> None:
     artifact = made[0] if queues == 2 else one_queue(made[0])
-    twin = twin_of(artifact)
+    twin = on_double(artifact)
     with Model(artifact) as model:
         assert [part["every"] for part in model.manifest["stream"]["parts"]] == [1, *([queues] * queues), 1]
         inputs = model.random_inputs(0)

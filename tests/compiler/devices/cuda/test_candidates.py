@@ -9,7 +9,7 @@ from compiler.devices.cuda import candidates, nvrtc
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.nvrtc import Compiled, Resources
-from compiler.devices.cuda.target import resolve
+from compiler.devices.cuda.target import CODE_CACHE, resolve
 from compiler.errors import ToolchainFailed
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
@@ -89,7 +89,7 @@ def test_only_what_was_compiled_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_spills_or_fits_nowhere_or_is_refused_is_not_worth_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = candidates.MOST_CODE_BYTES
+    limit = CODE_CACHE
     compiler(monkeypatch, code_bytes=limit)
     assert Candidates(TARGET).sound(mapped("tanh"), LOOPS) is not None
     for needs in (

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from compiler.pack.loader import Model
+from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.compiling_on_double import run_on_double
 from tests.compiler.devices.cuda.on_double import needs_double
-from tests.compiler.devices.cuda.test_beside_cores import twin_of
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.steps.test_dividing_states import WIDTH, recurrent, step
 from tests.cuda_double.double import MODES
@@ -50,7 +50,7 @@ def test_frames_carry_a_state_through_a_gpu_of_two_queues_and_lose_it_where_its_
     """Compiling proves it too: frames in flight, and the reference."""
     artifact = tmp_path / "m.tw"
     run_on_double(COMPILE, recurrent(tmp_path / "m.onnx"), artifact)
-    twin = twin_of(artifact)
+    twin = on_double(artifact)
     with Model(artifact) as model:
         described = model.manifest["stream"]
     assert described["carried"] == [{"output": "next", "input": "h"}]

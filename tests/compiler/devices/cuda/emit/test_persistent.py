@@ -122,11 +122,12 @@ BUGS = (
     ),
     Bug("an earlier inference is waited for", "own->inferences * ", "(own->inferences - 1) * "),
     Bug("a later inference is waited for", "own->inferences * ", "(own->inferences + 1) * ", ("deadlock",)),
+    Bug("nothing is acquired", "    (void)tw_load_acquire(count);\n", ""),
     Bug("no barrier behind the wait", "    tw_barrier_sync(TW_TILE_BARRIER, threads);\n", ""),
     Bug(
         "counted before others have stored",
         "if (threadIdx.x == 0) own->turns[turn ^ 1]",
-        "if (threadIdx.x == 0) tw_count_release(ended + now.call), own->turns[turn ^ 1]",
+        "if (threadIdx.x == 0) tw_count_release(ended + TW_LINE * now.call), own->turns[turn ^ 1]",
     ),
     Bug(
         "tickets are taken without an atomic",
@@ -140,7 +141,7 @@ BUGS = (
         ("race", "divergence", "deadlock", "undefined"),
     ),
     Bug("each turn in the same place", "turns[turn ^ 1] =", "turns[turn] =", ("race", "divergence", "deadlock")),
-    Bug("not counted", "            tw_count_release(ended + now.call);\n", "", ("deadlock",)),
+    Bug("not counted", "            tw_count_release(ended + TW_LINE * now.call);\n", "", ("deadlock",)),
 )
 
 

@@ -16,6 +16,7 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.device import CudaBackend
 from compiler.devices.cuda.measure.apart import Lost
 from compiler.devices.cuda.measure.bench import Bench, Subject
+from compiler.devices.cuda.measure.costs import COSTS, known_costs
 from compiler.devices.cuda.measure.switches import SAMPLES, SWITCHES, Switch, known_switch, measure_switches
 from compiler.devices.cuda.target import Gpu, resolve
 from compiler.devices.cuda.toolchain import find_cuda_toolchain
@@ -27,6 +28,7 @@ from tests.cuda_double import double
 from tests.cuda_double.double import compile_kernels, compiler_there
 from tests.kept import kept
 
+ALL = (*SWITCHES, *(cost.probe for cost in COSTS))
 TARGET = resolve("cuda", Gpu("double", (9, 0), 8, 1 << 20, 8 << 30, 1.8, "cuda:sm_90/0"))
 NOTHING = KernelGraph(inputs=(), outputs=(), buffers={}, constants={}, calls=())
 
@@ -38,7 +40,9 @@ class Reported:
         self.seconds, self.asked, self.closed = seconds, dict[int, str](), False
 
     def reserve(self, subjects: Sequence[Subject]) -> None:
-        assert all(subject.copies * subject.operands[0].bytes >= 2 * TARGET.l2_bytes for subject in subjects)
+        rotating = [one for one in subjects if one.operands[0].rotates]
+        assert len(rotating) == 4
+        assert all(one.copies * one.operands[0].bytes >= 2 * TARGET.l2_bytes for one in rotating)
 
     def place(self, at: int, subject: Subject) -> None:
         assert subject.grid == TARGET.multiprocessors
@@ -53,11 +57,13 @@ class Reported:
 
 @needs_nvrtc
 def test_a_habit_is_taken_up_where_launches_take_less_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Reported(prefetch_on=0.9e-6, early_constants_off=0.9e-6)
-    records = measure_switches(TARGET, bench=bench)
+    bench = Reported(prefetch_on=0.9e-6, early_constants_off=0.9e-6, handover_ns_on=65e-6, code_ns_on=3e-6)
+    records = measure_switches(TARGET, ALL, bench=bench)
     assert bench.closed
-    assert len(Records(records)) == 4
+    assert len(Records(records)) == 8
     assert [known_switch(records, TARGET, switch) for switch in SWITCHES] == [True, False]
+    assert known_costs(records, TARGET) == pytest.approx({"handover_ns": 1000.0, "code_ns": 125.0})
+    assert known_costs(records[:-1], TARGET) == pytest.approx({"handover_ns": 1000.0})
     assert [known_switch(records[:1], TARGET, switch) for switch in SWITCHES] == [None, None]
     assert known_switch(records, resolve("cuda:sm_90"), SWITCHES[0]) is None, "nobody measured this one"
 
@@ -67,16 +73,18 @@ def test_a_habit_is_taken_up_where_launches_take_less_with_it(monkeypatch: pytes
 
     def measured(target: object, switches: Sequence[Switch]) -> list[Record]:
         asked.append([switch.field for switch in switches])
-        return list(records) if len(switches) == 2 else records[2:]
+        return list(records) if len(switches) == 4 else records[2:]
 
     monkeypatch.setattr(cuda_device, "measure_switches", measured)
     with_them, found = backend.prepared(NOTHING, (), measure=True)
     assert found == records
     assert (with_them.target.prefetch, with_them.target.early_constants) == (True, False)
+    assert (with_them.target.handover_ns, with_them.target.code_ns) == pytest.approx((1000.0, 125.0))
     again, found = backend.prepared(NOTHING, records, measure=True)
     assert (again.target, found) == (with_them.target, [])
     assert backend.prepared(NOTHING, records[:2], measure=True)[0].target == with_them.target
-    assert asked == [["prefetch", "early_constants"], ["early_constants"]]
+    fields = ["prefetch", "early_constants", "handover_ns", "code_ns"]
+    assert asked == [fields, fields[1:]]
     assert backend.prepared(NOTHING, (), measure=False) == (backend, [])
     assert backend.prepared(NOTHING, records, measure=False)[0].target.prefetch
 
@@ -94,7 +102,7 @@ def test_a_gpu_that_does_not_take_the_kernels_is_left_as_it_is() -> None:
 
 @pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 def test_both_kernels_run_and_leave_what_they_share() -> None:
-    for switch in SWITCHES:
+    for switch in ALL:
         library = compile_kernels(switch.source, "checked", f"{switch.field}.cu")
         image = f"cubin of {library.name}\0".encode()
         file = kept(f"image of {library.name}", ".image", partial(Path.write_bytes, data=image))
