@@ -281,10 +281,10 @@ class Emitter:
         """A conversion to integers; "" where it has no vector form."""
         source, (low, high) = expr.arg.dtype, bounds(expr.dtype)
         if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
-            if (rounded := quantised(expr)) is not None:
+            if (rounded := rounded_about(expr)) is not None and not self.varies(rounded[1]):
                 value, zero = rounded
                 self.writer.include("tw_quantise.h")
-                return f"tw_quantised({self.vf(value)}, {low}, {high}, {zero})"
+                return f"tw_quantised({self.vf(value)}, {low}, {high}, {self.scalar(zero)})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
             return ""
@@ -496,18 +496,28 @@ def _has_form(part: Expr) -> bool:
     return has_vectors(part.dtype) or isinstance(part, Const)
 
 
-def quantised(expr: Expr) -> tuple[Expr, int] | None:
-    """(x, z) of round(x) + z that is saturated to integers, z a constant whole number that these may be."""
+def rounded_about(expr: Expr) -> tuple[Expr, Expr] | None:
+    """(x, z) of round(x) + z that is saturated to integers, z an integer of INTEGERS, of less than 2^16."""
     if not isinstance(expr, Cast) or not expr.saturate or expr.arg.dtype is not DType.F32:
         return None
-    expr, zero = expr.arg, 0
+    zero: Expr = Const(0, DType.I32)
+    expr = expr.arg
     if isinstance(expr, Apply) and expr.function == "add":
-        expr, constant = expr.args
-        constant = constant.arg if isinstance(constant, Cast) and constant.arg.dtype in INTEGERS else constant
-        if not isinstance(constant, Const) or not float(constant.value).is_integer() or abs(constant.value) >= 2**16:
+        expr, zero = expr.args
+        zero = zero.arg if isinstance(zero, Cast) and zero.arg.dtype in INTEGERS else zero
+        if isinstance(zero, Const):
+            if not float(zero.value).is_integer() or abs(zero.value) >= 2**16:
+                return None
+            zero = Const(int(zero.value), DType.I32)
+        elif zero.dtype not in INTEGERS or zero.dtype is DType.I32:
             return None
-        zero = int(constant.value)
     return (expr.args[0], zero) if isinstance(expr, Apply) and expr.function == "round" else None
+
+
+def quantised(expr: Expr) -> tuple[Expr, int] | None:
+    """`rounded_about` where z is known."""
+    x, zero = rounded_about(expr) or (expr, None)
+    return (x, int(zero.value)) if isinstance(zero, Const) else None
 
 
 def table_index(load: Load) -> Expr | None:

@@ -205,8 +205,8 @@ def _draft(opened: Opened) -> Draft:
         outputs = {slot.name: value for slot, value in zip(kernel.outputs, node.outputs, strict=True)}
         if isinstance(kernel, Kernel):
             known = {slot: graph.constants[value] for slot, value in inputs.items() if value in graph.constants}
-            parts = _independent(with_scalars(kernel, known))
-            ops += [bind(part, inputs, outputs, (node.source,)) for part in parts]
+            parts = [part for one in _independent(with_scalars(kernel, known)) for part in _without_last_map(one)]
+            ops += [bind(part, inputs | outputs, outputs, (node.source,)) for part in parts]
         else:
             ops.append(Op(kernel, node.used, node.outputs, (node.source,)))
     draft = Draft(graph, ops, types)
@@ -226,6 +226,26 @@ def _independent(kernel: Kernel) -> list[Kernel]:
         output = tuple(slot for slot in kernel.outputs if slot.name in block.writes)
         parts.append(_pulled_out(replace(kernel, outputs=output, blocks=(block,))))
     return parts
+
+
+def _without_last_map(kernel: Kernel) -> list[Kernel]:
+    """A kernel of two parts where its last block is a map that needs numbers alone which the others store.
+
+    So is the DynamicQuantizeLinear: what reads its bytes may make them where it brings its operand into order.
+    """
+    *first, last = kernel.blocks
+    before = frozenset[str]().union(*(block.writes for block in first))
+    numbers = tuple(slot for slot in kernel.outputs if slot.name in last.reads and not slot.type.rank)
+    apart = bool(numbers) and not (last.monoid or last.sequential or kernel.shared or last.writes & before)
+    if not apart or last.reads & before != {slot.name for slot in numbers}:
+        return [kernel]
+    outputs = tuple(slot for slot in kernel.outputs if slot.name in before)
+    rest = tuple(slot for slot in kernel.outputs if slot.name in last.writes)
+    inputs = (*kernel.inputs, *numbers)
+    return [
+        replace(kernel, outputs=outputs, blocks=tuple(first)),
+        _pulled_out(replace(kernel, inputs=inputs, outputs=rest, blocks=(last,), temps=())),
+    ]
 
 
 def _pulled_out(kernel: Kernel) -> Kernel:

@@ -49,8 +49,8 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
     kernel = consumer.kernel
     blocks = tuple(replace(b, values=tuple(v.transform(take_in) for v in b.values)) for b in kernel.blocks)
-    if is_guarded_copy(block.values[0]):
-        blocks = tuple(_in_even_steps(b) if _is_product(b) else b for b in blocks)
+    if is_guarded_copy(block.values[0]) or _quantises(block.values[0]):
+        blocks = tuple(_in_even_steps(b) if _is_product(b) or b.monoid in ("max", "min") else b for b in blocks)
         if any(_scatters(b, inner.values()) for b in blocks if _is_product(b)):
             return "the product would gather its operand element by element"
     if any(

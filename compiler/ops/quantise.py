@@ -185,31 +185,32 @@ def _infer_dynamic(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _define_dynamic(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
-    """Scale and zero point of the range of x, 0 included, over 0 .. 255; a range of one point has scale 1."""
+    """Scale and zero point of the range of x, 0 included, over 0 .. 255; a range of one point has scale 1.
+
+    The bytes are a map of x and of both as they are stored, so that fusion may take it away.
+    """
     x = given(types, 0)
     axes = axes_for(x.dims)
     index = at(axes)
-    f32, scalar = DType.F32, TensorType(DType.F32, ())
+    f32, scalar, byte = DType.F32, TensorType(DType.F32, ()), TensorType(DType.U8, ())
     zero = number(0.0, f32)
+    scale, point = ("t2", "y1")[len(outputs) > 1], ("t3", "y2")[len(outputs) > 2]
     blocks = [
         Block((), (Load("x0", index, f32),), (Store(slot, ()),), axes, monoid, f32)
         for slot, monoid in (("t0", "min"), ("t1", "max"))
     ]
     low, high = call("min", Load("t0", (), f32), zero), call("max", Load("t1", (), f32), zero)
     step = call("div", call("sub", high, low), number(255.0, f32))
-    scale = _where_zero(step)
-    start = call("round", call("div", call("sub", zero, low), Load("t2", (), f32)))
-    point = cast(start, DType.U8, saturate=True)
-    rounded = call("round", call("div", Load("x0", index, f32), Load("t2", (), f32)))
-    y = cast(call("add", rounded, cast(Load("t3", (), DType.U8), f32)), DType.U8, saturate=True)
+    start = call("round", call("div", call("sub", zero, low), Load(scale, (), f32)))
+    rounded = call("round", call("div", Load("x0", index, f32), Load(scale, (), f32)))
+    y = cast(call("add", rounded, cast(Load(point, (), DType.U8), f32)), DType.U8, saturate=True)
     blocks += [
-        Block((), (scale,), (Store("t2", ()),)),
-        Block((), (point,), (Store("t3", ()),)),
+        Block((), (_where_zero(step),), (Store(scale, ()),)),
+        Block((), (cast(start, DType.U8, saturate=True),), (Store(point, ()),)),
         Block(axes, (y,), (Store("y0", index),)),
     ]
-    copies = (("y1", Load("t2", (), f32)), ("y2", Load("t3", (), DType.U8)))
-    blocks += [Block((), (value,), (Store(slot, ()),)) for slot, value in copies[: len(outputs) - 1]]
-    temps = (*(Slot(f"t{place}", scalar) for place in range(3)), Slot("t3", TensorType(DType.U8, ())))
+    kinds = {"t0": scalar, "t1": scalar, scale: scalar, point: byte}
+    temps = tuple(Slot(name, type) for name, type in kinds.items() if name.startswith("t"))
     return Kernel(node.op, input_slots(types), output_slots(outputs), tuple(blocks), temps)
 
 

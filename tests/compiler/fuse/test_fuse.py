@@ -13,7 +13,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis, FloorDiv, Index, Mod
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
@@ -354,6 +354,45 @@ def test_a_product_does_not_gather_its_operand_element_by_element() -> None:
     fused = fuse(graph_of(net.model([wide])))
     assert families(fused.kernels) == ["Softmax", "Reshape", "Conv"]
     assert any("element by element" in str(refusal) for refusal in fused.refusals)
+
+
+def quantised_product(shape: tuple[int, ...], window: int, groups: int = 1) -> KernelGraph:
+    """Kernels of a convolution as ONNX Runtime's dynamic quantisation writes it, of shuffled channels."""
+    net = Network()
+    x = shuffled(net, net.node("Softmax", [net.input(*shape)], shape, axis=1), groups)
+    parts = [f"{x}_{part}" for part in ("bytes", "scale", "zero")]
+    net.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [x], parts))
+    w = net.constant(np.arange(8 * shape[1] * window**2).astype(np.int8).reshape(8, shape[1], window, window))
+    y = net.node("ConvInteger", [parts[0], w, parts[2]], (1, 8, *shape[2:]), pads=[window // 2] * 4)
+    real = net.node(
+        "Mul", [net.node("Cast", [y], (1, 8, *shape[2:]), to=onnx.TensorProto.FLOAT), parts[1]], (1, 8, *shape[2:])
+    )
+    return agrees(graph_of(net.model([real])))
+
+
+def test_bytes_of_a_range_are_made_where_a_product_reads_them_once() -> None:
+    assert families(quantised_product((1, 12, 5, 5), 1)) == [
+        "Softmax",
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeLinear+ConvInteger+Cast+Mul",
+    ]
+
+
+def test_bytes_that_windows_read_several_times_are_stored() -> None:
+    assert families(quantised_product((1, 12, 5, 5), 3)) == [
+        "Softmax",
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeLinear",
+        "ConvInteger+Cast+Mul",
+    ]
+
+
+def test_range_and_product_read_shuffled_channels_in_even_steps() -> None:
+    kernels = quantised_product((1, 12, 5, 5), 1, groups=2)
+    for call in kernels.calls[1:]:
+        assert isinstance(call.kernel, Kernel)
+        loads = [load for block in call.kernel.blocks for value in block.values for load in value.loads]
+        assert not any(isinstance(atom, FloorDiv | Mod) for load in loads for i in load.index for atom, _ in i.terms)
 
 
 def test_a_residual_added_to_a_turned_product_runs_on_its_results() -> None:

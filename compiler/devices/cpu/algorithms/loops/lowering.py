@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from math import prod
 
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector, is_vectorised
@@ -230,8 +231,11 @@ class _Loops(Lowering):
 
     def _blocks(self, vector: Vector | None) -> None:
         emitter = self._emitter(vector)
-        for block in self.blocks:
-            self._block(block, emitter)
+        blocks = list(self.blocks)
+        while blocks:
+            beside = [] if vector else self._beside(blocks[0], blocks[1:])
+            self._block(blocks[0], emitter, beside)
+            del blocks[: 1 + len(beside)]
 
     def _emitter(self, vector: Vector | None) -> Emitter:
         extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
@@ -290,12 +294,27 @@ class _Loops(Lowering):
 
     # One block
 
-    def _block(self, block: Block, emitter: Emitter) -> None:
+    def _block(self, block: Block, emitter: Emitter, beside: Sequence[Block] = ()) -> None:
         with nullcontext() if self._tests_lines else self._unless_there(block, emitter):
-            self._looped(block, emitter)
-        emitter.forget(block.writes)
+            self._looped(block, emitter, beside)
+        for one in (block, *beside):
+            emitter.forget(one.writes)
 
-    def _looped(self, block: Block, emitter: Emitter) -> None:
+    def _beside(self, block: Block, following: Sequence[Block]) -> list[Block]:
+        """The blocks right behind one that reduce the same elements to other numbers: one pass over memory does all."""
+
+        def is_alike(other: Block) -> bool:
+            alike = (other.axes, other.reduction) == ((), block.reduction) and not other.reads & block.writes
+            return alike and self._is_pass(other)
+
+        return list(takewhile(is_alike, following)) if not block.axes and self._is_pass(block) else []
+
+    def _is_pass(self, block: Block) -> bool:
+        """Whether a block reduces vectors along memory, without leaving any out, to one number."""
+        whole = not _guards(block, lambda _: False)[0] and not _splits_sum(block, block.reduction)
+        return whole and self._block_vector(block) in block.reduction
+
+    def _looped(self, block: Block, emitter: Emitter, beside: Sequence[Block]) -> None:
         vector = None if emitter.vector else self._block_vector(block)
         loops = [axis for axis in block.axes if axis != vector]
         order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
@@ -305,7 +324,7 @@ class _Loops(Lowering):
             if vector in block.axes and vector is not None:
                 self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None))
             else:
-                self._body(block, emitter, vector)
+                self._body(block, emitter, vector, beside)
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
@@ -314,60 +333,68 @@ class _Loops(Lowering):
         inner.fixed = {**emitter.fixed, **emitter.held}
         return inner
 
-    def _body(self, block: Block, emitter: Emitter, along: Axis | None) -> None:
-        """The values of a block at one point (or one vector of points), stored or held for the blocks that follow."""
+    def _body(self, block: Block, emitter: Emitter, along: Axis | None, beside: Sequence[Block] = ()) -> None:
+        """The values of a block at one point (or one vector of points), stored or held for the blocks that follow.
+
+        With them those of the blocks `beside` it.
+        """
+        blocks = (block, *beside)
         if block.monoid:
-            values = self._reduce(block, emitter, along)
+            found = self._reduce(blocks, emitter, along)
         else:
-            values = [emitter.value(value) for value in block.values]
-        for store, value, expr in zip(block.stores, values, block.values, strict=True):
-            dtype = self._dtype(store.slot)
-            value = convert(value, block.accumulator or expr.dtype, dtype)
-            if store.slot in self.temps and self._is_register(self.temps[store.slot]):
-                name = self.writer.name(f"held_{store.slot}")
-                self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
-                emitter.held[Load(store.slot, (), dtype)] = name
-            else:
-                emitter.store(store.slot, store.index, value, dtype)
+            found = [[emitter.value(value) for value in block.values]]
+        for one, values in zip(blocks, found, strict=True):
+            for store, value, expr in zip(one.stores, values, one.values, strict=True):
+                dtype = self._dtype(store.slot)
+                value = convert(value, one.accumulator or expr.dtype, dtype)
+                if store.slot in self.temps and self._is_register(self.temps[store.slot]):
+                    name = self.writer.name(f"held_{store.slot}")
+                    self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
+                    emitter.held[Load(store.slot, (), dtype)] = name
+                else:
+                    emitter.store(store.slot, store.index, value, dtype)
 
     # Reductions
 
-    def _reduce(self, block: Block, emitter: Emitter, along: Axis | None) -> list[str]:
-        """The accumulated values: vectors when the emitter is vectorised, else scalars.
+    def _reduce(self, blocks: Sequence[Block], emitter: Emitter, along: Axis | None) -> list[list[str]]:
+        """The accumulated values of each block: vectors when the emitter is vectorised, else scalars.
 
-        Scalars are summed across lanes when `along` is given.
+        Scalars are summed across lanes when `along` is given. Several blocks are taken in one pass (`_beside`).
         """
-        accumulator = block.accumulator
-        assert accumulator is not None
-        wide = emitter.vector is not None or along is not None
-        names = [self.writer.name("acc") for _ in block.values]
-        kinds = kinds_of(block)
-        starts = identity(block, kinds)
-        others = [self.writer.name("acc") for _ in range(1, self._chains(along))]
-        for name, kind, start in zip(
-            (*names, *others),
-            (*kinds, *(accumulator for _ in others)),
-            (*starts, *(starts[0] for _ in others)),
-            strict=True,
-        ):
-            text = f"tw_splat{_mark(kind)}({start})" if wide else start
-            self.writer.line(f"{_type(kind, wide)} {name} = {text};")
+        block, wide = blocks[0], emitter.vector is not None or along is not None
+        sums = [self._begun(one, self._chains(along), wide=wide) for one in blocks]
+        names = sums[0][: len(block.values)]
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = reduction_order(block, guards, self.plain, along)
         pasts = self._pasts(block)
         guards = [guard for guard in guards if not self._ending(guard, block)]
-        reduction = _Nest(block, values, along, _splits_sum(block, order), tuple(others), pasts)
+        others, beside = tuple(sums[0][len(names) :]), tuple(zip(blocks[1:], sums[1:], strict=True))
+        reduction = _Nest(block, values, along, _splits_sum(block, order), others, pasts, beside)
         self._nest(reduction, order, guards, names, emitter)
-        for other in others:
+        return [self._ended(one, chains, along) for one, chains in zip(blocks, sums, strict=True)]
+
+    def _begun(self, block: Block, chains: int, *, wide: bool) -> list[str]:
+        """Declares the accumulators of a block: those of its values, and beside the first those of other chains."""
+        starts = list(zip(kinds_of(block), identity(block, kinds_of(block)), strict=True))
+        names: list[str] = []
+        for kind, start in (*starts, *starts[:1] * (chains - 1)):
+            names.append(self.writer.name("acc"))
+            text = f"tw_splat{_mark(kind)}({start})" if wide else start
+            self.writer.line(f"{_type(kind, wide)} {names[-1]} = {text};")
+        return names
+
+    def _ended(self, block: Block, chains: Sequence[str], along: Axis | None) -> list[str]:
+        """What the accumulators of a block hold together."""
+        kinds, names = kinds_of(block), list(chains[: len(block.values)])
+        for other in chains[len(names) :]:
             self.writer.line(step(block, names, [other], wide=True))
         if block.monoid.startswith("arg"):
             unset = identity(block, kinds)[1]
             self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
         if along is None:
             return names
-        total = self.writer.name("total")
-        across = f"{HORIZONTAL[block.monoid]}{_mark(accumulator)}"
-        self.writer.line(f"const {C_TYPES[accumulator]} {total} = {across}({names[0]});")
+        total, across = self.writer.name("total"), f"{HORIZONTAL[block.monoid]}{_mark(kinds[0])}"
+        self.writer.line(f"const {C_TYPES[kinds[0]]} {total} = {across}({names[0]});")
         return [total]
 
     def _ending(self, guard: Expr, block: Block) -> tuple[Axis, Load] | None:
@@ -381,11 +408,8 @@ class _Loops(Lowering):
         guards, _ = _guards(block, lambda _: False)
         pasts: dict[Axis, str] = {}
         for axis, load in filter(None, (self._ending(guard, block) for guard in guards)):
-            past, size, before = (
-                self.writer.name(f"past_{axis}"),
-                self.trimming.size(load),
-                pasts.get(axis, axis.extent),
-            )
+            past, before = self.writer.name(f"past_{axis}"), pasts.get(axis, axis.extent)
+            size = self.trimming.size(load)
             self.writer.line(f"const long {past} = {size} < {before} ? (long){size} : {before};")
             pasts[axis] = past
         return pasts
@@ -427,13 +451,15 @@ class _Loops(Lowering):
                 for turn, name in enumerate(chains):
                     inner = self._along(emitter, Vector(axis))
                     inner.names[axis] = f"({axis} + {turn * lanes})"
-                    self._accumulate(reduction.block, reduction.values, (name,), inner)
-        self._strips(
-            axis,
-            lambda strip: self._accumulate(reduction.block, reduction.values, names, self._along(emitter, strip)),
-            whole,
-            reduction.pasts.get(axis, ""),
-        )
+                    self._take(reduction, (name,), turn, inner)
+        past = reduction.pasts.get(axis, "")
+        self._strips(axis, lambda strip: self._take(reduction, names, 0, self._along(emitter, strip)), whole, past)
+
+    def _take(self, reduction: _Nest, names: Sequence[str], turn: int, emitter: Emitter) -> None:
+        """One vector more in the accumulators of a turn, of the block and of those beside it."""
+        self._accumulate(reduction.block, reduction.values, names, emitter)
+        for block, chains in reduction.beside:
+            self._accumulate(block, block.values, (chains[turn],), emitter)
 
     def _partial_sums(
         self, reduction: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
@@ -478,6 +504,7 @@ class _Nest:
     splits  whether its sum is split
     others  accumulators beside the first
     pasts   C variables for where axes end that stop at a size
+    beside  blocks that are reduced in the same pass, each with its accumulators
     """
 
     block: Block
@@ -486,6 +513,7 @@ class _Nest:
     splits: bool
     others: tuple[str, ...]
     pasts: Mapping[Axis, str]
+    beside: tuple[tuple[Block, list[str]], ...] = ()
 
     def past(self, axis: Axis) -> str:
         """Where a reduction axis ends, in C."""

@@ -99,7 +99,7 @@ def operators(draw: st.DrawFn) -> tuple[str, list[np.ndarray | None], dict[str, 
 
 
 def defined(
-    op: str, arrays: Sequence[np.ndarray | None], attrs: dict[str, Attr], fixed: bool
+    op: str, arrays: Sequence[np.ndarray | None], attrs: dict[str, Attr], fixed: bool, results: int = 1
 ) -> tuple[Kernel, list[np.ndarray]]:
     """The kernel of one operator, and the arrays of its slots.
 
@@ -108,7 +108,7 @@ def defined(
     types = tuple(None if array is None else TensorType(DType.of(array.dtype), array.shape) for array in arrays)
     ids = tuple(None if array is None else at for at, array in enumerate(arrays))
     record = OPERATORS[op]
-    node = Node(op, ids, (100,), attrs)
+    node = Node(op, ids, tuple(range(100, 100 + results)), attrs)
     kernel = record.define(node, types, record.infer(node, types))
     assert isinstance(kernel, Kernel)
     kernel.verify()

@@ -45,6 +45,13 @@ def quantise(drawn: Drawn) -> Given:
     return "QuantizeLinear", [x, drawn.scale(*per), drawn.bytes(dtype, *per)], {"axis": 1}
 
 
+def ranged(drawn: Drawn) -> Given:
+    """Bytes of a range that is found first, with numbers at the ends of what bytes may be made of."""
+    x = (drawn.random.normal(size=(2, 5, drawn.draw(st.sampled_from([1, 19, 64])))) * 10).astype(np.float32)
+    x.reshape(-1)[:3] = drawn.draw(st.sampled_from([(1, 2, 3), (-0.0, 0.0, 0.5), (np.nan, 1, -1), (np.inf, 1, 0)]))
+    return "DynamicQuantizeLinear", [x], {}
+
+
 def dequantise(drawn: Drawn) -> Given:
     dtype, per = drawn.draw(st.sampled_from(SHORT)), drawn.per(5)
     return "DequantizeLinear", [drawn.bytes(dtype, 2, 5, 19), drawn.scale(*per), drawn.bytes(dtype, *per)], {"axis": 1}
@@ -73,7 +80,7 @@ def reduced(drawn: Drawn) -> Given:
 @st.composite
 def cases(draw: st.DrawFn, make: Any) -> Case:
     op, arrays, attrs = make(Drawn(draw, np.random.default_rng(draw(st.integers(0, 2**16)))))
-    kernel, given = defined(op, arrays, attrs, fixed=draw(st.booleans()))
+    kernel, given = defined(op, arrays, attrs, fixed=draw(st.booleans()), results=3 if make is ranged else 1)
     return replace(
         draw(bound(kernel)), inputs=tuple(given), tile=LOOPS, cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=1)))
     )
@@ -81,7 +88,7 @@ def cases(draw: st.DrawFn, make: Any) -> Case:
 
 @pytest.mark.parametrize("name", HERE)
 def test_integer_loops_equal_their_definition(name: str) -> None:
-    makers = (depthwise, quantise, dequantise, pooled, wrapped, reduced)
+    makers = (depthwise, quantise, ranged, dequantise, pooled, wrapped, reduced)
     check([case for make in makers for case in draws(cases(make), 8)], resolve(name), "-O1")
 
 
@@ -98,3 +105,12 @@ def test_channels_that_lie_side_by_side_are_worked_on_in_vectors(make: Any) -> N
     whole = [type(b).whole(b.id, b.type, channels_innermost(b.type)) for b in case.buffers]
     text = lower("k0_loops", replace(case, buffers=tuple(whole)).workload, LOOPS, resolve(HERE[0])).text
     assert "const vi " in text or "vi acc" in text, text
+
+
+def test_the_ends_of_a_range_are_found_in_one_pass() -> None:
+    case = next(case for case in draws(cases(ranged), 20) if case.buffers[0].type.dims[2] == 64)
+    plain = tuple(type(b).whole(b.id, b.type) for b in case.buffers)
+    text = lower("k0_loops", replace(case, buffers=plain).workload, LOOPS, resolve(HERE[0])).text
+    loops = text[: text.index("tw_least(")]
+    assert loops.count("for (long I2 ") == 1
+    assert loops.count("= tw_load(") == loops.count("= tw_max(v_")
