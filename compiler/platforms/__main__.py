@@ -69,6 +69,14 @@ def text(found: Prediction) -> str:
     for name, size in zip(names, made.streamed, strict=True):
         if size:
             lines.append(f"{name} brings {size / 1e6:.2f} MB of weights for a frame: they do not fit on its chip")
+    best = (
+        min(found.curve, key=lambda one: one.timeline.latency_s).timeline,
+        min(found.curve, key=lambda one: one.timeline.period_s).timeline,
+    )
+    for name, reached, bound in zip(
+        ("latency", "period"), (best[0].latency_s, best[1].period_s), found.bound_s, strict=True
+    ):
+        lines.append(f"least {name} found {1e3 * reached:.3f} ms: {_gap(reached, bound)}")
     lines += ["", "alone:"]
     for name, one in found.alone:
         lines.append(f"  {name}: {_times(one) if one else 'cannot: ' + _why(found, name)}")
@@ -93,6 +101,14 @@ def text(found: Prediction) -> str:
 def _times(made: Timeline) -> str:
     often = f", {1 / made.period_s:.2f} frames per second" if made.period_s else ""
     return f"{1e3 * made.latency_s:.3f} ms{often}"
+
+
+def _gap(reached: float, bound: float) -> str:
+    if reached <= bound * (1 + 1e-6):
+        return "no placement has less"
+    return (
+        f"no placement has less than {1e3 * bound:.3f} ms ({reached / bound - 1:.1%} above it)" if bound else "unknown"
+    )
 
 
 def _why(found: Prediction, name: str) -> str:

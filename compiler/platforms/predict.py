@@ -41,6 +41,8 @@ class Granular:
     tried: int = 0
     seconds: float = 0.0
     skipped: str = ""
+    bound_s: tuple[float, float] = (0.0, 0.0)
+    """What no latency and no period of these units is below."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Prediction:
     alone: tuple[tuple[str, Timeline | None], ...]
     granularities: tuple[Granular, ...]
     curve: tuple[Placed, ...]
+
+    @property
+    def bound_s(self) -> tuple[float, float]:
+        """What no latency and no period is below: that of the finest units, of which all others are made."""
+        return next((one.bound_s for one in self.granularities if one.latency is not None), (0.0, 0.0))
 
 
 def objective_of(said: str) -> Key:
@@ -148,6 +155,7 @@ def predict(
                 (early.by, often.by),
                 search.tried,
                 time.process_time() - begin,
+                bound_s=search.bound_s,
             )
         )
         placed += [Placed(one.timeline, name, one.by, problem) for one in search.found]
@@ -256,6 +264,7 @@ def to_json(found: Prediction) -> dict[str, Any]:
                 "throughput": timeline(one.throughput),
                 "by": list(one.by),
                 "candidates": one.tried,
+                "bound_ms": {"latency": 1e3 * one.bound_s[0], "period": 1e3 * one.bound_s[1]},
                 "processor_s": one.seconds,
                 "skipped": one.skipped or None,
             }

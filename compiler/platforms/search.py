@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.platforms.exact import MOST_UNITS as MOST_EXACT
+from compiler.platforms.exact import Exact, least_latency_s, least_period_s
 from compiler.platforms.problem import HOST_INPUT, Problem
 from compiler.platforms.shortest import MOST_PAIRS, Shortest
 from compiler.platforms.timing import Stage, Timeline, Timing
@@ -66,6 +68,8 @@ class Search:
         self.made: list[Timeline] = []
         """What was found before anything was improved."""
         self.tried = 0
+        self.bound_s = 0.0, 0.0
+        """What no latency and no period of these units is below."""
 
     def run(self, keys: Sequence[Key]) -> None:
         """All candidates, the best under each key improved."""
@@ -84,6 +88,17 @@ class Search:
                 self.improve(key, self.best(key).timeline)
                 for start in starts:
                     self.improve(key, start, MOST_TRIED // 4)
+        if self.found:
+            self._bounded()
+
+    def _bounded(self) -> None:
+        """Finds what no placement is better than; of few units the least latency itself, if the search ends."""
+        self.bound_s = least_latency_s(self.problem), least_period_s(self.problem)
+        if len(self.problem.before) <= MOST_EXACT:
+            exact = Exact(self.timing, self.best(latency).timeline.latency_s)
+            exact.run()
+            self.offer(exact.best, "branch and bound")
+            self.bound_s = max(exact.bound, self.bound_s[0]), self.bound_s[1]
 
     def offer(self, stages: Sequence[Stage] | None, by: str) -> Timeline | None:
         """Keeps a candidate unless another one is as good in both aims."""

@@ -80,7 +80,7 @@ class Timing:
 
     def timeline(self, stages: Sequence[Stage]) -> Timeline | None:
         """None where a unit cannot run where it is, or weights do not fit. O(stages · what they read)."""
-        return _Run(self, stages).made()
+        return Run(self).timeline(stages)
 
     def weights(self, units: int) -> dict[int, int]:
         """Elements of the constants that units read, each once."""
@@ -99,59 +99,77 @@ class Timing:
         return self._reads[units]
 
 
-class _Run:
-    def __init__(self, timing: Timing, stages: Sequence[Stage]) -> None:
-        self.timing, self.problem, self.stages = timing, timing.problem, tuple(stages)
+class Run:
+    """One frame, stage by stage."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing, self.problem = timing, timing.problem
         count = len(self.problem.devices)
         self.free = [0.0] * count
         self.loads = [0.0] * count
+        self.brought = [0.0] * count
         self.link_free: dict[str, float] = {}
         self.link_loads: dict[str, float] = {}
         self.there: dict[tuple[int, tuple[int, ...]], float] = {}  # of a tensor on a stage's devices: since when
+        self.home: dict[int, Stage] = {}
+        self.spans: list[Span] = []
         self.sendings: list[Sending] = []
 
-    def made(self) -> Timeline | None:
-        problem, timing = self.problem, self.timing
-        streamed = self._streamed()
-        if streamed is None:
+    def copy(self) -> Run:
+        """The same, to be continued in another way."""
+        other = Run(self.timing)
+        other.free, other.loads, other.brought = self.free.copy(), self.loads.copy(), self.brought.copy()
+        other.link_free, other.link_loads = self.link_free.copy(), self.link_loads.copy()
+        other.there, other.home = self.there.copy(), self.home.copy()
+        other.spans, other.sendings = self.spans.copy(), self.sendings.copy()
+        return other
+
+    def add(self, stage: Stage, streamed: float = 0.0) -> float:
+        """The next stage, with bytes of weights that are brought; when it ends, infinite where it cannot run."""
+        problem, device = self.problem, stage.devices[0]
+        one = problem.devices[device]
+        seconds = self.timing.work_s(device, stage.units)
+        if seconds == math.inf:
+            return math.inf
+        seconds += one.call_s + streamed / one.streamed
+        self.home.update(dict.fromkeys(bits(stage.units), stage))
+        begin = max(self._bring(self.timing.reads(stage.units), stage.devices), self.free[device])
+        end = begin + seconds
+        self.free[device] = end
+        for copy in stage.devices:
+            self.loads[copy] += seconds / len(stage.devices)
+            self.brought[copy] += streamed / len(stage.devices)
+        for at, tensor in enumerate(problem.tensors):
+            if tensor.maker != HOST_INPUT and stage.units >> tensor.maker & 1:
+                self.there[at, stage.devices] = end
+        self.spans.append(Span(device, len(self.spans), begin, end))
+        return end
+
+    def ended(self) -> float:
+        """When the host has its outputs, once all stages are there."""
+        given = [at for at, one in enumerate(self.problem.tensors) if one.given]
+        return max([self._bring(given, (self.problem.host,)), *(one.end for one in self.spans)])
+
+    def timeline(self, stages: Sequence[Stage]) -> Timeline | None:
+        """As that of `Timing`."""
+        problem = self.problem
+        streamed = self._streamed(stages)
+        if streamed is None or any(math.isinf(self.add(*one)) for one in zip(stages, streamed, strict=True)):
             return None
-        home = {unit: stage for stage in self.stages for unit in bits(stage.units)}
-        spans = []
-        latency = 0.0
-        brought = [0.0] * len(problem.devices)
-        for number, stage in enumerate(self.stages):
-            device = stage.devices[0]
-            seconds = timing.work_s(device, stage.units)
-            if seconds == math.inf:
-                return None
-            one = problem.devices[device]
-            seconds += one.call_s + streamed[number] / one.streamed
-            ready = self._bring(timing.reads(stage.units), stage.devices, home)
-            begin = max(self.free[device], ready)
-            end = begin + seconds
-            self.free[device] = end
-            for copy in stage.devices:
-                self.loads[copy] += seconds / len(stage.devices)
-                brought[copy] += streamed[number] / len(stage.devices)
-            for at, tensor in enumerate(problem.tensors):
-                if tensor.maker != HOST_INPUT and stage.units >> tensor.maker & 1:
-                    self.there[at, stage.devices] = end
-            spans.append(Span(device, number, begin, end))
-            latency = max(latency, end)
-        given = [at for at, one in enumerate(problem.tensors) if one.given]
-        latency = max(latency, self._bring(given, (problem.host,), home))
+        latency = self.ended()
         busy = [(one.name, load) for one, load in zip(problem.devices, self.loads, strict=True)]
         busy += sorted(self.link_loads.items())
         period = max(load for _, load in busy)
-        return Timeline(self.stages, latency, period, tuple(spans), tuple(self.sendings), tuple(busy), tuple(brought))
+        found = tuple(self.spans), tuple(self.sendings), tuple(busy), tuple(self.brought)
+        return Timeline(tuple(stages), latency, period, *found)
 
-    def _bring(self, tensors: Sequence[int], to: tuple[int, ...], home: dict[int, Stage]) -> float:
+    def _bring(self, tensors: Sequence[int], to: tuple[int, ...]) -> float:
         """When tensors are on a stage's devices: those that come from one place are one message."""
         ready = 0.0
         messages: dict[tuple[int, ...], list[int]] = {}
         for at in tensors:
             maker = self.problem.tensors[at].maker
-            source = (self.problem.host,) if maker == HOST_INPUT else home[maker].devices
+            source = (self.problem.host,) if maker == HOST_INPUT else self.home[maker].devices
             if maker == HOST_INPUT:
                 self.there.setdefault((at, source), 0.0)
             if (at, to) in self.there:
@@ -200,17 +218,17 @@ class _Run:
             if link.blocks is not None:
                 self.loads[link.blocks] += seconds
 
-    def _streamed(self) -> list[float] | None:
+    def _streamed(self, stages: Sequence[Stage]) -> list[float] | None:
         """Of each stage the bytes of weights that are brought; None where they do not fit into a memory at all.
 
         On the chip stay the weights that most stages read, the smaller ones first.
         """
         problem = self.problem
-        found = [0.0] * len(self.stages)
+        found = [0.0] * len(stages)
         spaces: dict[str, dict[int, float]] = {}
         for device, one in enumerate(problem.devices):
-            own = [at for at, stage in enumerate(self.stages) if device in stage.devices]
-            weights = [self.timing.weights(self.stages[at].units) for at in own]
+            own = [at for at, stage in enumerate(stages) if device in stage.devices]
+            weights = [self.timing.weights(stages[at].units) for at in own]
             sizes = {id: size * one.element_bytes for each in weights for id, size in each.items()}
             if one.space is not None:
                 spaces.setdefault(one.space, {}).update(sizes)
@@ -226,6 +244,6 @@ class _Run:
                     left -= sizes[id]
                     kept.add(id)
             for at, each in zip(own, weights, strict=True):
-                if device == self.stages[at].devices[0]:
+                if device == stages[at].devices[0]:
                     found[at] = float(sum(sizes[id] for id in each if id not in kept))
         return found

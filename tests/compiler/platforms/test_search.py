@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
+import pytest
+
+from compiler.platforms.exact import Exact, least_latency_s, least_period_s
 from compiler.platforms.problem import HOST_INPUT
 from compiler.platforms.search import Search, latency, throughput, within
-from compiler.platforms.timing import Timeline
+from compiler.platforms.timing import Timeline, Timing
 from compiler.schedule.solvers.sets import bits
 from tests.compiler.platforms.problems import least_latency, least_period, random_problem
 
@@ -61,3 +65,35 @@ def test_what_keeps_a_latency_has_no_shorter_period_than_what_need_not() -> None
     bounded = search.best(within(early.latency_s)).timeline
     assert bounded.latency_s == early.latency_s
     assert early.period_s >= bounded.period_s >= often.period_s
+
+
+def test_branch_and_bound_ends_at_the_least_latency_and_no_bound_is_above_it() -> None:
+    for seed in range(12):
+        problem = random_problem(seed, units=5)
+        least = least_latency(problem)
+        exact = Exact(Timing(problem), math.inf)
+        exact.run()
+        assert exact.best is not None
+        assert exact.bound == exact.best_s <= least * (1 + 1e-9)  # one stage of several units may be better
+        assert least_latency_s(problem) <= exact.best_s * (1 + 1e-9)
+        assert least_period_s(problem) <= least_period(problem) * (1 + 1e-9)
+
+
+def test_a_search_that_is_cut_off_bounds_what_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(4, units=6)
+    whole = Exact(Timing(problem), math.inf)
+    whole.run()
+    monkeypatch.setattr("compiler.platforms.exact.MOST_NODES", 12)
+    cut = Exact(Timing(problem), whole.best_s * 1.5)
+    cut.run()
+    assert cut.bound <= whole.best_s * (1 + 1e-9)
+    assert cut.bound >= least_latency_s(problem) * (1 - 1e-9)
+
+
+def test_what_moves_do_not_find_is_found_where_units_are_few() -> None:
+    """Seven units: a first stage on each of two devices, and work handed over behind it (seed 8 of the random ones)."""
+    problem = random_problem(8, units=7)
+    search = Search(problem)
+    search.run([latency])
+    assert search.best(latency).by == "branch and bound"
+    assert search.best(latency).timeline.latency_s == search.bound_s[0]
