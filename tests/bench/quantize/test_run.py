@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.quantize.run import (
     METHODS,
+    decibels_of,
     decision_table,
     least,
     main,
@@ -27,8 +29,13 @@ def test_every_method_quantises_a_network_and_the_least_output_counts(tmp_path: 
 
 
 def test_times_are_told_as_ratios() -> None:
-    row = {"model": "m", "int8": 1e-3, "fp32": 4e-3, "peer int8": 2e-3, "peer fp32": 5e-3}
-    assert "| m | 1.00 | 4.00 | 0.25 | 2.00 | 5.00 | 0.50 |" in time_table([row])
+    row = {"model": "m", "int8": 1e-3, "fp32": 4e-3, "peer int8": 2e-3, "peer fp32": 5e-3, "db": 30.0, "peer db": 20.0}
+    assert "| m | 1.00 | 4.00 | 0.25 | 2.00 | 5.00 | 0.50 | 30.0 | 20.0 |" in time_table([row])
+
+
+def test_signal_to_noise_is_that_of_the_output_with_least() -> None:
+    wanted = [np.array([3.0, 4.0], np.float32), np.array([5.0], np.float32)]
+    assert decibels_of([wanted[0], np.array([4.5], np.float32)], wanted) == pytest.approx(20.0)
 
 
 def test_decisions_are_told_with_how_sure_fp32_was() -> None:
