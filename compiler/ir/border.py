@@ -24,6 +24,7 @@ class Growth:
     room    rows for which there is memory; what lies behind those that count is zero
     pairs   by name of the output that a cache becomes its input, `length` not among them
     axes    along which axis it grows, by name of the input
+    dims    by name of a dimension that is as long as caches: how many rows more it has than before the run
     """
 
     length: tuple[str, str]
@@ -31,6 +32,7 @@ class Growth:
     room: int
     pairs: Mapping[str, str]
     axes: Mapping[str, int]
+    dims: Mapping[str, int]
 
     @property
     def states(self) -> dict[str, str]:

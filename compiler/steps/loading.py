@@ -35,7 +35,7 @@ class Opened:
     effort   what proving takes; None for a target that does not run here, on which nothing is proved
     derived  the ranges of its inputs
     usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
-    at       loads the model at exact sizes of its open dimensions, by name
+    at       loads the model at exact sizes, by name, of its open dimensions or those that are as long as its caches
     fixed    loads the model with inputs, by name, fixed to elements in row-major order; None where it is refused so
     samples  inputs that the caller gave, of those that have the shapes of this binding
     """
@@ -117,7 +117,10 @@ def load_for(request: Request, options: CompileOptions) -> Loaded:
 
 
 def at_sizes(request: Request, loaded: Loaded, sizes: Mapping[str, int]) -> Loaded:
-    """A model whose dimensions are open, at exact sizes of these."""
+    """A model whose dimensions are open, or whose caches grow, at exact sizes of these."""
+    if loaded.border.growth:
+        dims = {name: size for name, size in request.options.binding.items() if name not in loaded.border.growth.dims}
+        return load_for(request, replace(request.options, carry={}, dims={**dims, **sizes}))
     assert loaded.open_shapes is not None
     return load_for(request, exactly(request.options, loaded.graph, loaded.open_shapes, sizes))
 

@@ -60,6 +60,10 @@ LAYERS_MOST_S, LAYERS_MOST_BYTES = 5.0, 2 << 30
 """Of one evaluation of the reference, above which it is not."""
 
 
+LENGTH = 32
+"""Of caches that grow, for which the program is judged by the model as it is for that length."""
+
+
 @dataclass(frozen=True)
 class Proof:
     """What running the artifact showed; no agreement for a target that does not run here.
@@ -80,6 +84,8 @@ class Case:
     shapes  which axes of its outputs have a size that follows from data; None: none has
     sizes   of the dimensions that the program leaves open, by name
     fixed   the inputs of the program that are constants of the graph, by their number
+    room    shapes of the program's inputs where these have room for caches that grow, and the graph has not
+    length  of these caches
     """
 
     graph: Graph
@@ -88,6 +94,8 @@ class Case:
     samples: Sequence[Sample]
     sizes: Mapping[str, int] = field(default_factory=dict)
     fixed: Mapping[int, np.ndarray] = field(default_factory=dict)
+    room: Sequence[tuple[int, ...]] = ()
+    length: int = 0
 
     def __str__(self) -> str:
         fixed = {f"input {number}": array.tolist() for number, array in self.fixed.items()}
@@ -95,6 +103,12 @@ class Case:
 
     def given(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What the program is given for inputs of the graph, in order."""
+        if self.room:
+            pairs = zip(inputs, self.room, strict=True)
+            wide = [
+                np.pad(one, [(0, most - dim) for most, dim in zip(to, one.shape, strict=True)]) for one, to in pairs
+            ]
+            return [*wide, np.array(self.length, np.int64)]
         rest, count = iter(inputs), len(inputs) + len(self.fixed)
         return [self.fixed[number] if number in self.fixed else next(rest) for number in range(count)]
 
@@ -184,6 +198,7 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
     if shapes is None or not shapes.dimensions:
         yield Case(front.opened.loaded.graph, shapes, whole, front.opened.samples)
         yield from _fixed(front, shapes)
+        yield from _grown(front)
         return
     certain, drawn = judged_sizes(shapes, usual_sizes(options, shapes), options.seed)
     certain += [dict(sample.sizes) for sample in front.opened.samples]
@@ -235,6 +250,16 @@ def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:
             yield Case(loaded.graph, loaded.open_shapes, reference_effort(loaded.graph), (), fixed=arrays)
 
 
+def _grown(front: Front) -> Iterator[Case]:
+    """The model as it is for caches of one length, where the program has room for any."""
+    loaded = front.opened.loaded
+    if (growth := loaded.border.growth) and (length := min(LENGTH, (growth.room - growth.rows + 1) // 2)):
+        sizes = {name: length + more for name, more in growth.dims.items()}
+        exact = front.opened.at(sizes)
+        room = [loaded.graph.type(id).dims for id in loaded.graph.inputs[:-1]]
+        yield Case(exact.graph, exact.open_shapes, reference_effort(exact.graph), (), sizes, room=room, length=length)
+
+
 def _placed(case: Case, verdict: Agreement) -> Agreement:
     """With the sizes, or the fixed inputs, of the case in the names of its cases."""
     at = f" at {case}" if case.sizes or case.fixed else ""
@@ -253,7 +278,7 @@ def _judged(
     """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
     ways = [in_declared_types(model.run_flat, case) for model in models]
-    carrying = [model for model in models if model.carried and not case.fixed]
+    carrying = [model for model in models if model.carried and not (case.fixed or case.room)]
     runs = [runs_in_a_row(model, case.graph, case.samples, front.found) for model in carrying]
     count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(case.effort.seconds, 1e-9))))
     steps = {f"run {number} from a state": inputs for number, inputs in enumerate(runs[0][:count], 1)} if runs else {}
@@ -291,8 +316,9 @@ def _blamed(
     """Raises Disagreement that names what is at fault for a program that fails on inputs of the case."""
     graph, shapes = front.opened.loaded.graph, front.opened.loaded.open_shapes
     inputs = failing
-    if shapes is not None:
-        inputs = padded(graph, shapes, case.given([failing[value] for value in case.graph.inputs]))
+    if shapes is not None or case.room:
+        given = case.given([failing[value] for value in case.graph.inputs])
+        inputs = padded(graph, shapes, given) if shapes else dict(zip(graph.inputs, given, strict=True))
         if case.sizes or case.fixed:
             exact = case.graph, case.shapes
             demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
@@ -384,6 +410,9 @@ def in_declared_types(run_flat: Callable[[Sequence[Any]], Sequence[Any]], case: 
             if not case.sizes:
                 raise
             raise Disagreement(f"the artifact fails at {case}: {error}") from error
+        if case.room:
+            wide = zip(arrays[:-1], values, strict=True)
+            arrays = [array[tuple(map(slice, value.type.dims))] for array, value in wide]
         for value, array, axes in zip(values, arrays, followed, strict=True):
             if not any(number is not None for number in axes) and array.shape != value.type.dims:
                 said = f"output {value.name!r} has shape {list(array.shape)} at {case}, and the model's {value.type}"

@@ -174,5 +174,6 @@ def leave_caches(
                 fix="leave carry out, or name the states without it",
             )
     before, after = caches.length
-    growth = Growth((before, after), caches.rows, caches.room, caches.pairs, caches.axes)
+    dims = {**dict.fromkeys(caches.names, 0), **dict.fromkeys(caches.after, caches.rows)}
+    growth = Growth((before, after), caches.rows, caches.room, caches.pairs, caches.axes, dims)
     return growth, [*results, (after, values.scalar(of_size(caches.size) + caches.rows))]

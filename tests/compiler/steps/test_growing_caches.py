@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright
 from compiler.codegen.build import find_toolchain
 from compiler.contract import CompileOptions
-from compiler.errors import OptionsError
+from compiler.errors import Disagreement, OptionsError
+from compiler.frontend.open import appended
 from compiler.pack.loader import InputError, Model
 from tests.compiling import compile_file
 
@@ -220,6 +221,16 @@ def test_text_is_generated_from_states(artifact: Path) -> None:
     while len(text) <= ROOM:
         text.append(int(of_tokens(np.array(text)).argmax()))
     assert made == text[7:]
+
+
+def test_a_program_that_appends_at_another_place_disagrees_with_the_model_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every form of the graph with room says the same then: only the model at one length does not."""
+    monkeypatch.setattr(appended, "iota", lambda values, count: values.constant(np.arange(1, count + 1)))
+    asked = options(dims={"sequence_length": 1, PAST: ROOM})
+    with pytest.raises(Disagreement, match=f"at {PAST}={ROOM // 2}"):
+        compile_file(decoder(tmp_path / "m.onnx"), tmp_path / "m.tw", asked)
 
 
 MAIN = """#include <stdio.h>

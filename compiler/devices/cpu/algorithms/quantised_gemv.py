@@ -92,12 +92,13 @@ def _multiplies(target: CpuTarget, bits: int) -> bool:
     """Whether the target has instructions for codes of so many bits (`tw_digits_dot`)."""
     if target.machine == "aarch64":
         return ARM_BYTE_DOT in target.features and bits < 8
-    return bits < 8 or target.multiplies_bytes
+    return True
 
 
 def _seconds(view: Contraction, packing: QuantisedPanels, digits: int, target: CpuTarget) -> float:
     """What it takes to read the codes from where they stay between two runs, or to multiply them by all digits."""
-    dots = digits * view.rows * (1.0 if target.multiplies_bytes else WITHOUT_DOT)
+    halves = 2 if packing.bits == 8 else 1
+    dots = digits * view.rows * (1.0 if target.multiplies_bytes else WITHOUT_DOT * halves)
     words = packing.chunks * packing.words * 8 // packing.bits * -(-view.columns // target.vector_floats)
     unpacking = 0.0 if packing.bits == 8 else 1.5
     joining = packing.chunks * -(-view.columns // target.vector_floats) * 7.0 * view.rows

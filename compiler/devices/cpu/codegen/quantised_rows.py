@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
@@ -30,8 +31,8 @@ class QuantisedRows:
     registers  of vectors that the target has
     digits     of a number of x: two or three
     fetch      whether lines are asked for ahead, because the matrix comes from beyond this core's caches
-    dots       whether one instruction adds four products to a lane; else codes have at most 4 bits, and products are
-               added in 16 bits first
+    dots       whether one instruction adds four products to a lane; else products with at most 4 bits of a code are
+               added in 16 bits first, those with the upper ones of 8 apart
     """
 
     rows: int
@@ -64,8 +65,13 @@ class QuantisedRows:
     @property
     def _together(self) -> int:
         """Vectors whose sums the registers hold."""
-        left, each = self.registers - SPARE, self.digits * self.rows
+        left, each = self.registers - SPARE, self.digits * self.rows * len(self._halves)
         return next(many for many in (self.vectors, self.vectors // 2 or 1, 1) if many == 1 or many * each <= left)
+
+    @property
+    def _halves(self) -> tuple[tuple[str, int], ...]:
+        """Sums of parts of codes, by name, and what each counts."""
+        return (("p", 1),) if self.dots else (("t", 1), ("u", 16)) if self.packing.bits == 8 else (("t", 1),)
 
     def write(self, writer: Writer, name: str) -> None:
         """An inlined `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`."""
@@ -110,18 +116,20 @@ class QuantisedRows:
                 writer.line(f"vi p{row}_{vector}_{digit} = {start};")
         if self.dots:
             with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
-                self._word(writer, vectors, "p", "tw_digits_dot")
+                self._word(writer, vectors, "tw_digits_dot")
         else:
             with writer.block(f"for (long from = 0; from < {packing.words}; from += {packing.bits})"):
-                for row, digit in self._digits():
-                    writer.line(f"vi {', '.join(f't{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
+                for half, _ in self._halves:
+                    for row, digit in self._digits():
+                        writer.line(f"vi {', '.join(f'{half}{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
                 past = f"tw_least_of(from + {packing.bits}, {packing.words})"
                 with writer.block(f"for (long word = from; word < {past}; word++)"):
-                    self._word(writer, vectors, "t", "tw_digits_pairs")
-                for row, digit in self._digits():
-                    for vector in vectors:
-                        total = f"p{row}_{vector}_{digit}"
-                        writer.line(f"{total} = tw_digits_wide({total}, t{total[1:]});")
+                    self._word(writer, vectors, "tw_digits_pairs")
+                for half, times in self._halves:
+                    for row, digit in self._digits():
+                        for vector in vectors:
+                            total = f"p{row}_{vector}_{digit}"
+                            writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
         for vector in vectors:
             writer.line(f"const vf s{vector} = {self._scale(vector)};")
             if not packing.centred:
@@ -134,24 +142,27 @@ class QuantisedRows:
                 if not packing.centred:
                     writer.line(f"{total} -= z{vector} * h{row}->total;")
 
-    def _word(self, writer: Writer, vectors: range, sums: str, add: str) -> None:
+    def _word(self, writer: Writer, vectors: range, add: str) -> None:
         """Products of one word of codes of each vector of columns."""
-        packing, parts = self.packing, 8 // self.packing.bits
-        mask = int.from_bytes(bytes([(1 << packing.bits) - 1]) * WORD, "little")
+        packing, parts, halves = self.packing, 8 // self.packing.bits, self._halves
+        bits = packing.bits // len(halves)
+        mask = int.from_bytes(bytes([(1 << bits) - 1]) * WORD, "little")
         for vector in vectors:
             place = f"b + (word * {self.vectors} + {vector}) * {WORD * self.lanes}L"
             writer.line(f"const vi w{vector} = tw_groups({place});")
         for part in range(parts):
             for vector in vectors:
-                shifted = f"(vi)((vu)w{vector} >> {packing.bits * part})" if part else f"w{vector}"
-                code = f"{shifted} & tw_splat_i({mask})" if parts > 1 else shifted
-                writer.line(f"const vi q{vector}_{part} = {code};")
+                for at_half, (name, _) in enumerate(halves):
+                    shift = bits * (part + at_half)
+                    shifted = f"(vi)((vu)w{vector} >> {shift})" if shift else f"w{vector}"
+                    code = f"{shifted} & tw_splat_i({mask})" if bits < 8 else shifted
+                    writer.line(f"const vi {name}q{vector}_{part} = {code};")
             for row, digit in self._digits():
                 at = f"x{row} + {digit * packing.chunk} + word * {WORD * parts} + {WORD * part}"
                 writer.line(f"const vi d{row}_{part}_{digit} = tw_group({at});")
-                for vector in vectors:
-                    total = f"{sums}{row}_{vector}_{digit}"
-                    writer.line(f"{total} = {add}({total}, q{vector}_{part}, d{row}_{part}_{digit});")
+                for vector, (half, _) in product(vectors, halves):
+                    total = f"{half}{row}_{vector}_{digit}"
+                    writer.line(f"{total} = {add}({total}, {half}q{vector}_{part}, d{row}_{part}_{digit});")
 
     def _digits(self) -> Iterator[tuple[int, int]]:
         """Rows with the numbers of their digits."""

@@ -50,25 +50,29 @@ TW_INLINE vf tw_digits_three(vi first, vi second, vi third) {
 }
 
 /* sum + a . b in each lane, of bytes. Without an instruction for it a is less than 16, and `pairs` adds up two products in each
- * 16-bit half of a lane, eight times at most; `wide` adds both halves to a sum. */
+ * 16-bit half of a lane, eight times at most; `wide` adds both halves, so many times, to a sum. */
 #if (defined(__AVX512VNNI__) && TW_LANES == 16) || (defined(__AVXVNNI__) && TW_LANES == 8)
 TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) { return tw_dot_bytes(sum, a, b); }
 #elif defined(__AVX512BW__) && TW_LANES == 16
 TW_INLINE vi tw_digits_pairs(vi sums, vi a, vi b) {
     return (vi)_mm512_add_epi16((__m512i)sums, _mm512_maddubs_epi16((__m512i)a, (__m512i)b));
 }
-TW_INLINE vi tw_digits_wide(vi sum, vi sums) { return sum + (vi)_mm512_madd_epi16((__m512i)sums, _mm512_set1_epi16(1)); }
+TW_INLINE vi tw_digits_wide(vi sum, vi sums, short times) {
+    return sum + (vi)_mm512_madd_epi16((__m512i)sums, _mm512_set1_epi16(times));
+}
 #elif defined(__AVX2__) && TW_LANES == 8
 TW_INLINE vi tw_digits_pairs(vi sums, vi a, vi b) {
     return (vi)_mm256_add_epi16((__m256i)sums, _mm256_maddubs_epi16((__m256i)a, (__m256i)b));
 }
-TW_INLINE vi tw_digits_wide(vi sum, vi sums) { return sum + (vi)_mm256_madd_epi16((__m256i)sums, _mm256_set1_epi16(1)); }
+TW_INLINE vi tw_digits_wide(vi sum, vi sums, short times) {
+    return sum + (vi)_mm256_madd_epi16((__m256i)sums, _mm256_set1_epi16(times));
+}
 #elif defined(__SSSE3__) && TW_LANES == 4
 #include <tmmintrin.h>
 TW_INLINE vi tw_digits_pairs(vi sums, vi a, vi b) {
     return (vi)_mm_add_epi16((__m128i)sums, _mm_maddubs_epi16((__m128i)a, (__m128i)b));
 }
-TW_INLINE vi tw_digits_wide(vi sum, vi sums) { return sum + (vi)_mm_madd_epi16((__m128i)sums, _mm_set1_epi16(1)); }
+TW_INLINE vi tw_digits_wide(vi sum, vi sums, short times) { return sum + (vi)_mm_madd_epi16((__m128i)sums, _mm_set1_epi16(times)); }
 #elif defined(__ARM_FEATURE_DOTPROD) && TW_LANES == 4
 TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) { return tw_dot_signed(sum, a, b); }
 #endif
