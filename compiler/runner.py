@@ -306,8 +306,12 @@ def _with_estimates(
     }
 
 
-def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = None) -> dict[str, Any]:
+def infer(
+    artifact: Path, inputs: Path, outputs: Path, threads: int | None = None, seed: int | None = None
+) -> dict[str, Any]:
     """Runs an artifact once: .npz in, .npz out, arrays by the model's names; bfloat16 travels as its bits, in uint16.
+
+    A model that draws random numbers draws those of `seed`, or others each time.
 
     Returns `load_s`, `seconds` (of the run alone, which is the instance's first), `lanes`, and `outputs`: for each name
     dtype, shape and the SHA-256 of its elements. `outputs` appears whole or not at all. Raises OptionsError for
@@ -319,7 +323,7 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     if is_whole(artifact):
         found: dict[str, Any] = _whole().infer(artifact, inputs, outputs)
         return found
-    with _opened("the artifact", artifact, threads) as opened:
+    with _opened("the artifact", artifact, threads, seed=seed) as opened:
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
         try:
@@ -384,11 +388,9 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: P
     )
 
 
-def _opened(
-    artifact: str, path: Path, threads: int | None, binding: int | None = None, *, verify: bool = True
-) -> Model:
+def _opened(artifact: str, path: Path, threads: int | None, binding: int | None = None, **how: Any) -> Model:
     try:
-        return Model(path, threads, verify=verify, spin_us=SPIN_US, binding=binding)
+        return Model(path, threads, spin_us=SPIN_US, binding=binding, **how)
     except NoSuchBinding as reason:
         raise OptionsError(f"{artifact}: {reason.message}", fix=reason.fix) from reason
     except WrongMachine as reason:

@@ -462,16 +462,23 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         return map(Benchmark.from_json, self._http.pages("/benchmarks", "benchmarks", {}, limit, PAGE))
 
     def infer(
-        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None
+        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None, seed: int | None = None
     ) -> dict[str, NDArray[Any]]:
         """Run an artifact on the server: arrays by name in and out. Raises `JobFailed` when it could not be run."""
-        return self.outputs(self.wait(self.start_inference(artifact, inputs, threads=threads)))
+        return self.outputs(self.wait(self.start_inference(artifact, inputs, threads=threads, seed=seed)))
 
     def start_inference(
-        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None, idempotency_key: str = ""
+        self,
+        artifact: Job | str,
+        inputs: Mapping[str, Any],
+        *,
+        threads: int | None = None,
+        seed: int | None = None,
+        idempotency_key: str = "",
     ) -> Inference:
-        """Queue a run of an artifact; `wait` for it, then fetch its `outputs`."""
-        return inferences.start(self._http, artifact_of(artifact), inputs, threads, idempotency_key)
+        """Queue a run of an artifact; `wait` for it, then fetch its `outputs`. `seed` is of what the model draws."""
+        options = {"threads": threads, "seed": seed}
+        return inferences.start(self._http, artifact_of(artifact), inputs, options, idempotency_key)
 
     def outputs(self, inference: Inference) -> dict[str, NDArray[Any]]:
         """The arrays that a run made. Raises `JobFailed` when it failed, `BrokenDownload`."""

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 NPZ = "application/x-npz"
 
 
-def start(http: Http, artifact: str, inputs: Mapping[str, Any], threads: int | None, key: str) -> Inference:
+def start(
+    http: Http, artifact: str, inputs: Mapping[str, Any], options: Mapping[str, int | None], key: str
+) -> Inference:
     """Queue the run. Raises `UsageError` for inputs that are no arrays."""
     body = io.BytesIO()
     write_npz(body, inputs)
-    params = {"artifact": artifact, **({} if threads is None else {"threads": threads})}
+    params = {"artifact": artifact, **{name: value for name, value in options.items() if value is not None}}
     headers = {"Content-Type": NPZ, IDEMPOTENCY_KEY: key or uuid.uuid4().hex, "Content-Length": str(body.tell())}
     return Inference.from_json(
         http.json("POST", "/inferences", params=params, headers=headers, content=lambda: (body.getvalue(),))

@@ -181,10 +181,12 @@ class Model(Protocol):
         inputs: Mapping[str, Any],
         out: Mapping[str, NDArray[Any] | None] | None = None,
         state: State | None = None,
+        seed: int | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Outputs by name, for inputs by name; `out` gives arrays for some or all outputs. Raises one of `errors`.
 
-        A `state` holds inputs and takes outputs over, which are then left out; artifacts of earlier compilers lack it.
+        A `state` holds inputs and takes outputs over, which are then left out. A `seed` says what random numbers the
+        model draws. Artifacts of earlier compilers lack both.
         """
         ...
 

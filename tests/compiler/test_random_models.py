@@ -13,6 +13,7 @@ from compiler.contract import CompileOptions
 from compiler.ir.graph import Node
 from compiler.ops.random import OPERATORS
 from compiler.pack.loader import Model
+from compiler.runner import infer
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.test_pipeline_cuda import needs_double, needs_nvrtc, no_gpu
 from tests.compiling import compile_file
@@ -58,6 +59,12 @@ def words(count: int, key: int, run: int) -> np.ndarray:
     return OPERATORS[0].reference(node, (np.array([key, run], np.int64),))[0]
 
 
+def uniform(bits: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to below 1."""
+    found: np.ndarray = (bits >> 8) * np.float32(2**-24)
+    return found
+
+
 def test_each_run_draws_anew_from_the_seed_that_a_caller_gives(artifact: Path) -> None:
     with Model(artifact, seed=5) as one, Model(artifact, seed=5) as same, Model(artifact, seed=6) as other:
         assert [spec.name for spec in one.inputs] == ["x"]
@@ -73,6 +80,29 @@ def test_each_run_draws_anew_from_the_seed_that_a_caller_gives(artifact: Path) -
         others = other.run({"x": X})
         assert not np.array_equal(others["free"], first["free"])
         np.testing.assert_array_equal(others["seeded"], first["seeded"])
+
+
+def test_a_run_with_a_seed_draws_the_same_whatever_ran_before_and_is_not_counted(artifact: Path) -> None:
+    with Model(artifact, seed=5) as five, Model(artifact, seed=6) as six:
+        first = five.run({"x": X})
+        for again in (six.run({"x": X}, seed=5), five.run({"x": X}, seed=5)):
+            for name, array in first.items():
+                np.testing.assert_array_equal(again[name], array)
+        for array, wanted in zip(six.run_flat([X], seed=5), first.values(), strict=True):
+            np.testing.assert_array_equal(array, wanted)
+        np.testing.assert_array_equal(six.run({"x": X}, seed=-3)["free"].ravel(), uniform(words(12, -3, 1)))
+        np.testing.assert_array_equal(six.run({"x": X})["free"].ravel(), uniform(words(12, 6, 1)))
+        np.testing.assert_array_equal(five.run({"x": X})["free"].ravel(), uniform(words(12, 5, 2)))
+
+
+def test_an_inference_with_a_seed_draws_as_a_run_with_it(artifact: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=X)
+    with Model(artifact, seed=8) as model:
+        wanted = model.run({"x": X})
+    for seed, is_same in ((8, True), (9, False)):
+        infer(artifact, tmp_path / "inputs.npz", tmp_path / "outputs.npz", seed=seed)
+        with np.load(tmp_path / "outputs.npz") as found:
+            assert np.array_equal(found["free"], wanted["free"]) is is_same
 
 
 def test_without_a_seed_each_loading_draws_other_numbers(artifact: Path) -> None:

@@ -312,10 +312,10 @@ def test_inference_sends_and_receives_arrays(client: Client, server: Any) -> Non
     etag = f'"{hashlib.sha256(packed.getvalue()).hexdigest()}"'
     server.answers[outputs] = httpx.Response(200, content=packed.getvalue(), headers={"ETag": etag})
 
-    found = client.infer(ARTIFACT, {"file": np.ones((2, 2))}, threads=3)
+    found = client.infer(ARTIFACT, {"file": np.ones((2, 2))}, threads=3, seed=7)
     np.testing.assert_array_equal(found["a/b"], np.arange(3))
     asked = server.sent("/inferences")[0]
-    assert dict(asked.url.params) == {"artifact": ARTIFACT, "threads": "3"}
+    assert dict(asked.url.params) == {"artifact": ARTIFACT, "threads": "3", "seed": "7"}
     np.testing.assert_array_equal(read_npz(io.BytesIO(asked.content))["file"], np.ones((2, 2)))
 
     server.answers[outputs] = httpx.Response(200, content=packed.getvalue(), headers={"ETag": f'"{"0" * 64}"'})

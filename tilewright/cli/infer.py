@@ -33,6 +33,7 @@ def infer(
     inputs: Annotated[Path, typer.Argument(help="An .npz with the inputs by name.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Default: those of its plan.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of random numbers that the model draws.")] = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -42,7 +43,7 @@ def infer(
     with failures(as_json, output):
         given = read_npz(inputs)
         with connect(url, key, profile) as client:
-            queued = client.start_inference(artifact_id(client, artifact), given, threads=threads)
+            queued = client.start_inference(artifact_id(client, artifact), given, threads=threads, seed=seed)
             with job_bar(quiet=as_json) as show_event:
                 ended = client.wait(queued, show_event).require_success()
             if output:

@@ -27,7 +27,9 @@ def run(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
     bench: Annotated[bool, typer.Option("--bench", help="Measure the latency for two seconds.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of random inputs (default: 0), and of what the model draws.")
+    ] = None,
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range, for random inputs.")
     ] = None,
@@ -35,8 +37,9 @@ def run(
 ) -> None:
     """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
     with failures(as_json, output), tilewright.load(artifact) as model, refusals(model):
-        given = read_npz(inputs) if inputs else drawn(model, seed, sizes(dims))
-        outputs = model.run(given)
+        given = read_npz(inputs) if inputs else drawn(model, seed or 0, sizes(dims))
+        draws = any(getattr(one, "random", False) for one in getattr(model, "bindings", ()))
+        outputs = model.run(given, seed=seed) if draws else model.run(given)
         if output:
             with whole(output) as file:
                 write_npz(file, outputs)

@@ -15,4 +15,4 @@ def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
     outbox.event(Event("phase", "run", 0.0))
     (_, artifact), (_, arrays) = spec.inputs
-    return infer(artifact, arrays, spec.output, spec.options.get("threads"))
+    return infer(artifact, arrays, spec.output, spec.options.get("threads"), spec.options.get("seed"))

@@ -85,9 +85,9 @@ def _drawn(
     return made
 
 
-def _random_state(binding: Binding, seed: int | None) -> list[Array]:
-    """What the first run is given, of a model that draws random numbers; the second number counts the runs."""
+def _random_state(binding: Binding, seed: int | None, run: int = 0) -> list[Array]:
+    """What a run is given, of a model that draws random numbers; the second number counts the runs from 1."""
     if not binding.random:
         return []
     key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % 2**64
-    return [np.array([key - 2**64 if key >= 2**63 else key, 0], np.int64)]
+    return [np.array([key - 2**64 if key >= 2**63 else key, run], np.int64)]

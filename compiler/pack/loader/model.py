@@ -142,7 +142,11 @@ class Model:
         return made
 
     def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, state: State | None = None
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any] | None = None,
+        state: State | None = None,
+        seed: int | None = None,
     ) -> dict[str, Any]:
         """Outputs by name, for inputs by name.
 
@@ -158,11 +162,14 @@ class Model:
 
         With a `state` the inputs that it holds are left out, and so are the outputs that it takes over, unless `out`
         names them (with None for a new array).
+
+        With a `seed` a model that draws random numbers draws those of the first run of a Model with that seed, whatever
+        ran before; runs without one go on with their sequence. Other models take it too, and do the same without it.
         """
         if type(inputs) is not dict:
             inputs = _by_name(inputs, self.inputs)
         if state is not None:
-            return self._run_from(state, inputs, out)
+            return self._run_from(state, inputs, out, seed)
         program = self._program
         if (quick := program.quick) and (found := program.run_quick(quick, inputs, out)) is not None:
             return found
@@ -173,7 +180,7 @@ class Model:
         _check_names("input", inputs, self.inputs)
         if (chosen := self._asked(inputs)) is not self:
             self._last = chosen
-            return chosen.run(inputs, out)
+            return chosen.run(inputs, out, seed=seed)
         given = out or {}
         _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
         for spec in self.inputs:
@@ -181,9 +188,8 @@ class Model:
                 raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
         strings = self._ports.strings()
         arrays = [self._ports.input(spec, inputs[spec.name], strings) for spec in self.inputs]
-        results = self._program.call(
-            arrays, self._ports.results([given.get(spec.name) for spec in self.outputs], arrays)
-        )
+        results = self._ports.results([given.get(spec.name) for spec in self.outputs], arrays)
+        results = self._program.call(arrays, results, seed=seed)
         results = self._ports.as_strings(results, strings)
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
 
@@ -202,7 +208,9 @@ class Model:
         """For notebooks."""
         return _as_table(_facts(self))
 
-    def _run_from(self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _run_from(
+        self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, seed: int | None
+    ) -> dict[str, Any]:
         """As `run`, from a state and into it."""
         with _alone(state._turn):
             state._demand_of(_identity(self.manifest))
@@ -215,9 +223,9 @@ class Model:
                 self._last = chosen
                 if (found := chosen._program.run_quick_from(state, inputs, out)) is not None:
                     return found
-            return chosen._program.run_whole_from(state, inputs, out or {})
+            return chosen._program.run_whole_from(state, inputs, out or {}, seed)
 
-    def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+    def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None, seed: int | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
         program = self._program
         if (quick := program.quick) and (found := program.run_quick_flat(quick, inputs, out)) is not None:
@@ -228,9 +236,10 @@ class Model:
                 return found
         if (chosen := self._fitting(inputs)) is not self:
             self._last = chosen
-            return chosen.run_flat(inputs, out)
+            return chosen.run_flat(inputs, out, seed)
         strings = self._ports.strings()
-        results = self._ports.as_strings(self._program.call(*self._ports.flat(inputs, out, strings)), strings)
+        flat = self._ports.flat(inputs, out, strings)
+        results = self._ports.as_strings(self._program.call(*flat, seed=seed), strings)
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
 
     def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Stream:

@@ -16,6 +16,7 @@ import numpy as np
 from compiler.pack.loader.arrays import _check_names, _demand_apart, _returned
 from compiler.pack.loader.bindings import PlanSpec
 from compiler.pack.loader.capacity import _Capacity
+from compiler.pack.loader.drawing import _random_state
 from compiler.pack.loader.errors import InputError, RunError, WrongMachine
 from compiler.pack.loader.frames import _Frames
 from compiler.pack.loader.interface import ABI_VERSION, _Config, _point, _tensors
@@ -157,7 +158,9 @@ class _Program:
             state._swap(self._swaps)
         return found
 
-    def run_whole_from(self, state: State, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def run_whole_from(
+        self, state: State, inputs: Mapping[str, Any], given: Mapping[str, Any], seed: int | None = None
+    ) -> dict[str, Any]:
         """As `_run_from`, at this binding; outputs are written to those of `given`."""
         reads, writes = state._ends(self.carried)
         takes = [spec for spec in self.binding.inputs if spec.name not in reads]
@@ -181,7 +184,7 @@ class _Program:
         state._demand_room(self.carried)
         state._is_void = True
         try:
-            self.call(arrays, results)
+            self.call(arrays, results, seed=seed)
         except RunError:
             state._is_void = False
             raise
@@ -258,20 +261,26 @@ class _Program:
         run(*arguments)
         return time.perf_counter() - begin
 
-    def call(self, arrays: Sequence[Any], results: list[Any], function: Any = None, *more: Any) -> list[Any]:
-        """The outputs of one run, by `tw_run` or by another function of the library that is given `more`."""
+    def call(
+        self, arrays: Sequence[Any], results: list[Any], function: Any = None, *more: Any, seed: int | None = None
+    ) -> list[Any]:
+        """The outputs of one run, by `tw_run` or by another function of the library that is given `more`.
+
+        With a `seed` it draws what the first run of a model of that seed does.
+        """
         with _alone(self.lock):
             self.opened()
             self.check_process()
             if self.ports.is_of_program(arrays, results):
                 self._invoke(arrays, results, function, *more)
                 return results
-            if self.state:
-                self.state[0][1] += 1
+            state = self.state if seed is None else _random_state(self.binding, seed, 1)
+            if state is self.state and state:
+                state[0][1] += 1
             if self._capacity is None:
-                self._invoke([*arrays, *self.state], results, function, *more)
+                self._invoke([*arrays, *state], results, function, *more)
                 return results
-            self._invoke(self._capacity.take(arrays, self.state), self._capacity.blank(results), function, *more)
+            self._invoke(self._capacity.take(arrays, state), self._capacity.blank(results), function, *more)
             return self._capacity.results(results, arrays)
 
     def check_process(self) -> None:

@@ -80,6 +80,10 @@ async def make_inference(
     threads: Annotated[
         int | None, Query(ge=1, le=MAX_THREADS, description="Lanes; left out: as many as it was planned for.")
     ] = None,
+    seed: Annotated[
+        int | None,
+        Query(ge=0, lt=2**63, description="Of random numbers that the model draws; left out: others each time."),
+    ] = None,
     priority: Annotated[
         int,
         Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
@@ -105,6 +109,7 @@ async def make_inference(
             artifact,
             inputs,
             threads=threads,
+            seed=seed,
             idempotency_key=idempotency_key,
             priority=priority,
             beside=beside,

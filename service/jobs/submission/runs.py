@@ -90,13 +90,15 @@ def infer(
     inputs: StoredBlob,
     *,
     threads: int | None = None,
+    seed: int | None = None,
     idempotency_key: str | None = None,
     priority: int = 0,
     beside: Beside = NOTHING,
     limits: Limits,
 ) -> Submitted:
     """Queue one run of an artifact on uploaded inputs; the errors of `run`."""
-    wanted = Run(owner, [artifact_id], {"threads": threads}, inputs, idempotency_key, priority, beside)
+    options = {"threads": threads, **({} if seed is None else {"seed": seed})}
+    wanted = Run(owner, [artifact_id], options, inputs, idempotency_key, priority, beside)
     return run(db, wanted, limits=limits)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -271,6 +272,7 @@ class Doubling:
     """Stands for the Model of an artifact's loader, the lowest seam: one input named `file`, doubled."""
 
     errors = (InputError, RunError)
+    bindings: tuple[SimpleNamespace, ...] = ()
 
     def __enter__(self) -> Doubling:
         return self
@@ -281,10 +283,10 @@ class Doubling:
     def random_inputs(self, seed: int) -> dict[str, Any]:
         return {"file": np.full((2, 3), seed, np.float32)}
 
-    def run(self, given: dict[str, Any]) -> dict[str, Any]:
+    def run(self, given: dict[str, Any], **drawn: int | None) -> dict[str, Any]:
         if "file" not in given:
             raise InputError("the input 'file' is missing. Fix: give it")
-        return {"a/b": given["file"] * np.float32(2)}
+        return {"a/b": given["file"] * np.float32(2), **{name: np.array(number) for name, number in drawn.items()}}
 
     def bench(self, seconds: float, given: dict[str, Any]) -> dict[str, Any]:
         self.run(given)
@@ -320,6 +322,14 @@ def test_outputs_that_cannot_be_written_are_an_error_and_leave_nothing(
 def test_run_takes_random_inputs_of_the_seed(command: Command, artifact: Path, tmp_path: Path) -> None:
     assert command("run", artifact, "--seed", 21, "--output", tmp_path / "y.npz").exit_code == 0
     assert read_npz(tmp_path / "y.npz")["a/b"].max() == 42
+
+
+def test_run_draws_by_the_seed_where_the_model_draws(
+    command: Command, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Doubling, "bindings", (SimpleNamespace(random=True),))
+    assert command("run", artifact, "--seed", 21, "--output", tmp_path / "y.npz").exit_code == 0
+    assert read_npz(tmp_path / "y.npz")["seed"] == 21
 
 
 def test_run_measures_for_people_and_for_programs(command: Command, artifact: Path) -> None:
