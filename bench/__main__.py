@@ -66,6 +66,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.edge.run",
             "models legalised for accelerators with few operators: share there, errors, times by the profiles' formula",
         ),
+        "foreign": (
+            "bench.foreign",
+            "packages of others that use ONNX Runtime, unchanged, on a session of ours: what they say, and times",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

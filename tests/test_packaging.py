@@ -101,7 +101,7 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
     [
         ("tilewright", BASE | EXTRAS["generate"] | EXTRAS["hub"] | EXTRAS["verify"] | EXTRAS["bench"]),
         ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"] | CUPY),
-        ("service", BASE | EXTRAS["server"]),
+        ("service", BASE | EXTRAS["server"] | EXTRAS["parquet"]),
         ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["bench"]),
         ("migrations", BASE | EXTRAS["server"]),
         ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"] | EXTRAS["gpu-peers"] | CUPY),

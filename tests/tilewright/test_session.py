@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+import tilewright.session
 from compiler.__main__ import main as compile_main
 from tests.end_to_end.house import process
 from tests.servers import GUARD_S
 from tilewright import local
 from tilewright.errors import JobFailed, UsageError
+from tilewright.session import session as session_module
 from tilewright.session.binding import IOBinding, OrtValue
 from tilewright.session.options import compile_options
 from tilewright.session.session import HOST, OURS, InferenceSession, InvalidArgument
@@ -245,7 +246,7 @@ def test_a_model_that_the_compiler_refuses_stays_with_onnx_runtime_and_without_i
     assert not session.wait(GUARD_S)
     assert "operator Bogus is unknown" in session.refused
     assert_same(session.run(None, fed()), theirs(files.fixed).run(None, fed()))
-    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setattr(session_module, "peer", lambda: None)
     with pytest.raises(JobFailed):
         InferenceSession(files.fixed, options=FAST)
 
@@ -255,7 +256,7 @@ def test_without_onnx_runtime_it_begins_when_the_model_is_compiled(
 ) -> None:
     held()
     cache.mkdir()
-    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setattr(session_module, "peer", lambda: None)
     session = InferenceSession(files.fixed, options=FAST)
     assert session.get_providers() == [OURS]
     assert [one.name for one in session.get_inputs()] == ["x", "n"]
@@ -347,3 +348,50 @@ def test_every_attribute_of_onnx_runtimes_options_is_known() -> None:
     given = onnxruntime.SessionOptions()
     values = {name for name in dir(given) if not name.startswith("_") and not callable(getattr(given, name))}
     assert values - {"use_per_session_threads"} <= {*dir(tilewright.SessionOptions())}
+
+
+OTHERS = """
+import sys
+import numpy as np
+import tilewright.session
+tilewright.session.stand_in({"tuning_budget_s": 0.0, "threads": 1})
+import onnxruntime as ort
+from onnxruntime import ExecutionMode, GraphOptimizationLevel, SessionOptions, get_available_providers, get_device
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument as theirs
+assert ort is tilewright.session and ort.__version__ and ort.OrtDevice and ort.get_all_providers()
+ort.disable_telemetry_events()
+ort.set_default_logger_severity(3)
+options = SessionOptions()
+options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+options.execution_mode = ExecutionMode.ORT_SEQUENTIAL
+run = ort.RunOptions()
+run.log_severity_level = 4
+run.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+providers = [("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]
+session = ort.InferenceSession(sys.argv[1], sess_options=options, providers=providers)
+feed = {"x": np.ones((2, 8), np.float32), "n": np.array([1, 3, 5])}
+first = session.run(None, feed, run)
+assert session.wait(600), session.refused
+assert session.get_providers()[0] in get_available_providers() and get_device() == "CPU"
+second = session.run(None, feed)
+assert np.allclose(first[0], second[0], rtol=1e-5, atol=1e-5) and (first[1] == second[1]).all()
+try:
+    ort.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_a_program_that_imports_onnx_runtime_gets_ours_once_it_stands_in(files: Files) -> None:
+    """The other answers meanwhile all the same, and has the names that we have not."""
+    done = subprocess.run(
+        [sys.executable, "-c", OTHERS, str(files.fixed)], capture_output=True, text=True, timeout=GUARD_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "module 'tilewright.session' has no attribute 'no_such_name'"
+
+
+@pytest.mark.parametrize("name", ["GraphOptimizationLevel", "ExecutionMode"])
+def test_enumerations_have_the_numbers_of_onnx_runtimes(name: str) -> None:
+    ours, theirs = getattr(tilewright.session, name), getattr(onnxruntime, name)
+    assert {one.name: one.value for one in ours} == {key: int(one) for key, one in theirs.__members__.items()}

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from tilewright.files import whole
 from tilewright.loading import Model, load
 from tilewright.session.binding import IOBinding
 from tilewright.session.options import SessionOptions, compile_options, given_dims, refuse_unsupported
+from tilewright.session.peer import peer
 from tilewright.session.ports import Described, ModelMetadata, NodeArg
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ OURS = "TilewrightExecutionProvider"
 HOST = "CPUExecutionProvider"
 
 log = logging.getLogger("tilewright")
+defaults: dict[str, Any] = {}
+"""Compile options of all sessions, where theirs do not say otherwise (`tilewright.session.stand_in`)."""
 
 
 class InvalidArgument(ValueError):
@@ -78,14 +80,14 @@ class InferenceSession:
             self._ready.set()
             self._described = Described.of(self._ours)
         else:
-            self._described = self._opened(path, compile_options(given, options or {}))
+            self._described = self._opened(path, compile_options(given, {**defaults, **(options or {})}))
         self._names = tuple(port.name for port in self._described.outputs)
         self._needed = frozenset(port.name for port in self._described.inputs)
 
     def _opened(self, path: Path, options: Mapping[str, Any]) -> Described:
         """Begins with an ONNX file; what is said of it, which is the same whoever answers first."""
         kept = local.kept(path, options)
-        if util.find_spec("onnxruntime") is None:
+        if peer() is None:
             self._begin(load(local.compiled(path, options)))
             assert self._ours is not None
             return Described.of(self._ours)
@@ -225,7 +227,7 @@ class InferenceSession:
 
     def _for_other_sizes(self) -> Any:
         """ONNX Runtime's session, for what the artifact refuses; None where the model has no open sizes, or without."""
-        if self._onnx is None or not self._described.has_sizes or util.find_spec("onnxruntime") is None:
+        if self._onnx is None or not self._described.has_sizes or peer() is None:
             return None
         if self._peer is None:
             self._peer = _onnxruntime(self._onnx, given_dims(self._options), self._threads)
@@ -253,8 +255,8 @@ def _file_of(given: str | os.PathLike[str] | bytes) -> Path:
 
 def _onnxruntime(path: Path, dims: Mapping[str, int], threads: int | None) -> Any:
     """ONNX Runtime's session. Raises `UsageError` for what it cannot read."""
-    import onnxruntime
-
+    onnxruntime = peer()
+    assert onnxruntime is not None, "whoever calls has asked"
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
+from importlib import util
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -138,6 +139,11 @@ def list_records(
     batches = records.everything(here.db, caller.owner, wanted, most=MOST_IN_A_FILE)
     if form == "csv":
         return _file(csv_file, batches, CSV, "tuning-records.csv")
+    if util.find_spec("pyarrow") is None:
+        raise BadRequest(
+            "this server writes no Parquet: pyarrow is not installed there",
+            fix="ask for CSV, or install the server with pip install 'tilewright[server,parquet]'",
+        )
     return _file(parquet_file, batches, PARQUET, "tuning-records.parquet")
 
 

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import util
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -248,3 +249,13 @@ def test_records_of_another_owner_do_not_exist(
     for path in (f"/tuning-records/{record}", f"/tuning-records/{record}/source"):
         assert client.get(path, headers=stranger).status_code == 404
     assert client.get("/tuning-records?format=csv", headers=stranger).text.count("\n") == 1
+
+
+def test_parquet_is_refused_where_the_server_was_installed_without_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "pyarrow" else pytest.fail(name))
+    answer = client.get("/tuning-records?format=parquet")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert "pip install 'tilewright[server,parquet]'" in answer.json()["fix"]
+    assert client.get("/tuning-records?format=csv").status_code == 200
