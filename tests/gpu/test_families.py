@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -106,6 +107,14 @@ def test_generated_kernels_of_each_algorithm_are_found_and_right_on_the_double(
 
 def test_families_have_names_of_their_own() -> None:
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_every_product_of_a_warp_that_the_source_has_is_tried() -> None:
+    tried = {trial.name for one in intrinsics.FAMILIES if one.name in ("mma", "mma.sp") for trial in one.trials}
+    there = {re.sub(r"^mma_(sp_)?", "", one) for one in intrinsics.NAMES if one.startswith("mma_")}
+    assert {name.replace(" selector ", "_") for name in tried} == {
+        re.sub(r"^(s8|s8_u8)_0$", r"\1", one) for one in there
+    }
 
 
 def test_a_target_is_given_only_what_it_has() -> None:

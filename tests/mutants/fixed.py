@@ -351,6 +351,20 @@ FIXED: tuple[Wanted, ...] = (
         (EMITTED,),
     ),
     Wanted(
+        "inline PTX: no fence between what threads wrote and asynchronous reads",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "fence.proxy.async.shared::cta;",
+        "",
+        (EMITTED,),
+    ),
+    Wanted(
+        "inline PTX: a count is looked at and not acquired",
+        "compiler/devices/cuda/runtime/tw_cuda.h",
+        "ld.acquire.gpu.global.u32",
+        "ld.relaxed.gpu.global.u32",
+        ("tests/ptx/test_networks.py::test_a_persistent_kernel_computes_the_same_in_one_inference_after_another",),
+    ),
+    Wanted(
         "inline PTX: unsigned bytes of a sparse product are taken as signed",
         "compiler/devices/cuda/runtime/tw_wgmma_bytes.h",
         'TW_WGMMA_SP_OF(s8_u8, "s8.u8", __VA_ARGS__)',

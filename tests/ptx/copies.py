@@ -112,6 +112,10 @@ class Groups:
         if (read > size).any():
             raise Fault("out-of-bounds", f"cp.async of {size} bytes is to read {int(read.max())}")
         places = gang.shared.places(gang.cluster[ids], shared, size)
+        if gang.words is not None:
+            for count in np.unique(read[read > 0]):
+                mine = read == count
+                gang.words.read(ids[mine], gang.memory.places(sources[mine], int(count)))
         gang.shared.accesses.write(ids, gang.shared.grains(places), under_way=True)
         gang.shared.octets[places] = 0xFF
         self.copies.append(_Copies(ids, self.copy_group[ids].copy(), places, sources, read))
@@ -164,7 +168,7 @@ class Groups:
         """A bulk copy to places of shared memory, counted at an mbarrier (its place) when it has landed."""
         gang, ids = self.gang, np.array([thread])
         rows = self._grains(places)
-        gang.shared.accesses.write(ids, rows, under_way=True)
+        gang.shared.accesses.write(ids, rows, under_way=True, generic=False)
         gang.shared.octets[places] = 0xFF
 
         def land() -> None:

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from tests.ptx.barriers import BlockBarriers, ClusterBarriers, Mbarriers
-from tests.ptx.clocks import WARP, Clocks
+from tests.ptx.clocks import WARP, Clocks, Words
 from tests.ptx.copies import Groups
 from tests.ptx.fault import Fault
 from tests.ptx.memory import LOCAL, PARAMETERS, POISON, SHARED, GlobalMemory, LocalMemory, SharedMemory, aligned
@@ -66,6 +66,8 @@ class Launch:
     maps: dict[bytes, object] = field(default_factory=dict)
     """Tensor maps, by the first bytes of what stands for them among the parameters."""
     races: bool = True
+    between: bool = False
+    """Whether accesses to global memory are checked too, between blocks that are resident together."""
 
 
 class Gang:
@@ -86,7 +88,11 @@ class Gang:
         self.warp = self.block * self.warps + self.thread // WARP
         self.rank = self.block % launch.cluster
         self.number = self.block + first * launch.cluster
-        self.clocks = Clocks(past - first, self.cluster_threads) if launch.races else None
+        clusters, each = (1, self.count) if launch.between else (past - first, self.cluster_threads)
+        self.clocks = Clocks(clusters, each) if launch.races else None
+        self.words: Words | None = None
+        if launch.between and self.clocks is not None:
+            self.words = Words(memory.top, self.clocks, self.block_threads)
         size = code.static_bytes + launch.shared_bytes
         self.shared = SharedMemory(self.blocks, launch.cluster, size, code.grain, self.clocks)
         self.local = LocalMemory(np.full((self.count, max(code.local_bytes, 1)), POISON, np.uint8))
@@ -191,7 +197,10 @@ class Gang:
             found = self.shared.octets[places]
             return found
         if space in ("global", "const"):
-            found = self.memory.octets[self.memory.places(addresses, size)]
+            places = self.memory.places(addresses, size)
+            if self.words is not None:
+                self.words.read(ids, places)
+            found = self.memory.octets[places]
             return found
         if space == "local":
             found = self.local.octets[ids[:, None], self.local.places(addresses, size)]
@@ -202,6 +211,12 @@ class Gang:
         found = np.empty((ids.size, size), np.uint8)
         for one, mine, base in self.windows(addresses):
             found[mine] = self.fetch(one, ids[mine], addresses[mine] - base, size)
+        return found
+
+    def look(self, lanes: Lanes, addresses: np.ndarray, size: int) -> np.ndarray:
+        """A strong load of global memory, which races with no atomic operation. Raises Fault."""
+        aligned(addresses, size)
+        found: np.ndarray = self.memory.octets[self.memory.places(addresses, size)]
         return found
 
     def store(self, space: str, lanes: Lanes, addresses: np.ndarray, octets: np.ndarray) -> None:
@@ -218,7 +233,10 @@ class Gang:
             self.shared.accesses.write(ids, self.shared.grains(places))
             self.shared.octets[places] = octets
         elif space == "global":
-            self.memory.octets[self.memory.places(addresses, size)] = octets
+            places = self.memory.places(addresses, size)
+            if self.words is not None:
+                self.words.write(ids, places)
+            self.memory.octets[places] = octets
         elif space == "local":
             self.local.octets[ids[:, None], self.local.places(addresses, size)] = octets
         elif space == "generic":

@@ -34,9 +34,10 @@ def run(
     cluster: int = 1,
     shared: str = "",
     races: bool = True,
+    between: bool = False,
 ) -> np.ndarray:
     """What the kernel leaves in an array that held `out`. Raises Fault."""
-    machine = Machine(kernel(body, len(inputs), shared=shared), races=races)
+    machine = Machine(kernel(body, len(inputs), shared=shared), races=races, between=between)
     addresses = []
     for array in (*inputs, out):
         octets = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)

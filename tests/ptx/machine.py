@@ -36,13 +36,21 @@ class Machine:
     """A unit of PTX and its device memory, which several units may share.
 
     `resident` is how many clusters of a launch are resident at a time, as many as MOST_THREADS where it is 0; `races`
-    says whether accesses to shared memory are checked for being ordered.
+    says whether accesses to shared memory are checked for being ordered, `between` whether those to global memory are
+    too, by blocks that are resident together.
     """
 
-    def __init__(self, text: str, memory: GlobalMemory | None = None, resident: int = 0, races: bool = True) -> None:
+    def __init__(
+        self,
+        text: str,
+        memory: GlobalMemory | None = None,
+        resident: int = 0,
+        races: bool = True,
+        between: bool = False,
+    ) -> None:
         self.module = parse(text)
         self.memory = memory or GlobalMemory(MEMORY)
-        self.resident, self.races = resident, races
+        self.resident, self.races, self.between = resident, races, between
         self.maps: dict[bytes, object] = {}
         self.codes: dict[str, Code] = {}
         self.addresses = {name: self._placed(one) for name, one in self.module.variables.items()}
@@ -75,7 +83,9 @@ class Machine:
         """Run a kernel to its end. `arguments` are the bytes of each parameter. Raises Fault."""
         code = self.code(name)
         launch = Launch(
-            extent(grid), extent(block), self._parameters(name, arguments), shared_bytes, cluster, self.maps, self.races
+            *(extent(grid), extent(block), self._parameters(name, arguments), shared_bytes, cluster, self.maps),
+            self.races,
+            self.between,
         )
         blocks, threads = prod(launch.grid), prod(launch.block) * cluster
         if blocks % cluster:

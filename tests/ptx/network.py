@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +47,18 @@ class Emitted:
         assert not flow.decisions, "the host decides"
         return Emitted(kernels, plan, flow, weights.bytes(), target)
 
-    def run(self, inputs: Mapping[str, np.ndarray], times: int = 1, *, races: bool = True) -> list[np.ndarray]:
-        """The outputs of the last of several inferences, in the graph's order. Raises Fault."""
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        times: int = 1,
+        *,
+        races: bool = True,
+        changed: Callable[[str], str] = str,
+    ) -> list[np.ndarray]:
+        """The outputs of the last of several inferences, in the graph's order; of PTX that was `changed`. Raises Fault.
+
+        Of resident blocks accesses to global memory are checked too.
+        """
         memory = GlobalMemory(MEMORY)
         kernels, plan = self.kernels, self.plan
         places = {
@@ -60,7 +70,7 @@ class Emitted:
         given = [_put(memory, inputs[kernels.buffers[id].name or ""]) for id in kernels.inputs]
         found = [memory.allocate(max(kernels.buffers[id].type.bytes, 1)) for id in kernels.outputs]
         ports = {"SPACE_INPUT": given, "SPACE_OUTPUT": found}
-        machines = self._machines(memory, races)
+        machines = self._machines(memory, races, changed)
         for _ in range(times):
             for node in self.flow.nodes:
                 bases = [
@@ -80,13 +90,13 @@ class Emitted:
         raw = [address.to_bytes(8, "little") for address in arguments]
         machine.launch(kernel.name, [grid], [kernel.block], raw, kernel.shared_bytes, max(kernel.cluster, 1))
 
-    def _machines(self, memory: GlobalMemory, races: bool) -> dict[str, Machine]:
+    def _machines(self, memory: GlobalMemory, races: bool, changed: Callable[[str], str]) -> dict[str, Machine]:
         """Of each kernel the machine that has its unit; all have one memory."""
         found: dict[str, Machine] = {}
         launched = {node.kernel.name: node.kernel for node in self.flow.nodes}
         for unit in cut_in_units(list(launched.values())):
-            resident = RESIDENT if self.plan.residents else 0
-            machine = Machine(ptx_of(unit_text(unit), self.target.architecture), memory, resident, races)
+            resident, text = RESIDENT if self.plan.residents else 0, ptx_of(unit_text(unit), self.target.architecture)
+            machine = Machine(changed(text), memory, resident, races, between=resident > 0)
             found |= {kernel.name: machine for kernel in unit}
         return found
 

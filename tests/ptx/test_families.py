@@ -60,6 +60,8 @@ def family(name: str) -> Family:
         ("copies", "sm_80", "tw_cuda.h", "[%0], [%1], 8, %2;", "[%0], [%1], 8;"),
         ("ldmatrix", "sm_80", "tw_cuda.h", "m8n8.x2.trans.shared.b16", "m8n8.x2.shared.b16"),
         ("wgmma", "sm_90", "tw_cuda.h", "(stride & 0x3ffff) >> 4) << 32", "(stride & 0x3ffff) >> 4) << 33"),
+        ("wgmma", "sm_90", "tw_cuda.h", "fence.proxy.async.shared::cta;", ""),
+        ("tensor copies", "sm_90", "tw_cuda.h", "fence.proxy.async.shared::cta;", ""),
         ("wgmma of bytes", "sm_90", "tw_wgmma_bytes.h", '"u8.s8"', '"s8.s8"'),
     ],
 )  # fmt: skip

@@ -14,10 +14,11 @@ NEXT = "add.u32 %r3, %tid, 1; rem.u32 %r3, %r3, 64; mad.lo.u32 %r3, %r3, 4, %r0;
 """Where the next thread's word lies."""
 
 
-def told(body: str, threads: int = 64, cluster: int = 1) -> str:
-    """The kind of fault that a kernel has; nothing where it has none."""
+def told(body: str, threads: int = 64, cluster: int = 1, blocks: int = 0) -> str:
+    """The kind of fault that a kernel has; nothing where it has none. Of `blocks` also between them."""
+    out, count = np.zeros(4096, np.uint8), blocks or cluster
     try:
-        run(BEGIN + body, [], np.zeros(4096, np.uint8), threads=threads, blocks=cluster, cluster=cluster, shared=SHARED)
+        run(BEGIN + body, [], out, threads=threads, blocks=count, cluster=cluster, shared=SHARED, between=blocks > 0)
     except Fault as fault:
         return fault.kind
     return ""
@@ -118,6 +119,69 @@ def test_operands_of_a_product_under_way_are_not_written() -> None:
     assert told(f"{PRODUCT} {again} {waits}", threads=128) == "race"
     # Another warp's product may still read.
     assert told(f"{PRODUCT} {waits} {again}", threads=128) == "race"
+
+
+def test_products_find_what_was_written_behind_a_fence_of_proxies_alone() -> None:
+    fence, waits = "fence.proxy.async.shared::cta;", "wgmma.wait_group.sync.aligned 0;"
+    assert told(f"{PRODUCT} {waits}", threads=128) == ""
+    assert told(f"{PRODUCT.replace(fence, '')} {waits}", threads=128) == "proxy"
+    assert told(f"{fence} {PRODUCT.replace(fence, '')} {waits}", threads=128) == "proxy", "before what is written"
+    late = PRODUCT.replace(fence, "").replace("bar.sync 0;", f"bar.sync 0; {fence}")
+    assert told(f"{late} {waits}", threads=128) == "", "whoever knows of the write may fence it"
+    assert told(f"{PRODUCT.replace(fence, 'fence.proxy.alias;')} {waits}", threads=128) == "proxy"
+
+
+HAND_OVER = """
+    mov.u32 %r6, %ctaid.x;
+    setp.eq.u32 %p2, %tid, 0;
+    setp.eq.u32 %p3, %r6, 1;
+    @%p3 bra SECOND;
+    st.global.u32 [%at+256], %tid;
+    bar.sync 0;
+    @%p2 red.release.gpu.global.add.u32 [%out], 1;
+    ret;
+SECOND:
+    @!%p2 bra SEEN;
+LOOK:
+    ld.relaxed.gpu.global.u32 %r7, [%out];
+    setp.ne.u32 %p1, %r7, 1;
+    @%p1 bra LOOK;
+    ld.acquire.gpu.global.u32 %r7, [%out];
+SEEN:
+    bar.sync 0;
+    ld.global.u32 %r8, [%at+256];
+    st.global.u32 [%at+1024], %r8;"""
+"""A block hands 64 words to another, by a count."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("red.release.gpu", "red.relaxed.gpu"),
+        ("red.release.gpu", "red.release.cta"),
+        ("ld.acquire.gpu.global.u32 %r7, [%out];", ""),
+        ("ld.acquire.gpu", "ld.acquire.cta"),
+        ("SEEN:\n    bar.sync 0;", "SEEN:"),
+        ("bar.sync 0;\n    @%p2 red", "@%p2 red"),
+        ("st.global.u32 [%at+1024]", "st.global.u32 [%at+256]"),
+    ],
+)
+def test_what_a_block_hands_over_is_released_and_acquired(before: str, after: str) -> None:
+    """The last change is right: a block may write what another wrote, once it knows of that."""
+    assert told(HAND_OVER, blocks=2) == ""
+    assert HAND_OVER.count(before) == 1
+    is_right = "1024" in before
+    assert told(HAND_OVER.replace(before, after), blocks=2) == ("" if is_right else "race")
+
+
+def test_blocks_that_write_one_word_or_read_what_another_writes_later_race() -> None:
+    mine = "mov.u32 %r6, %ctaid.x; mad.wide.u32 %at, %r6, 256, %at;"
+    assert told(f"{mine} st.global.u32 [%at], %tid;", blocks=2) == ""
+    assert told("st.global.u32 [%at], %tid;", blocks=2) == "race"
+    reads = "mov.u32 %r6, %ctaid.x; setp.eq.u32 %p3, %r6, 1; ld.global.u32 %r7, [%at]; @%p3 st.global.u32 [%at], %tid;"
+    assert told(reads, blocks=1) == ""
+    assert told(reads, blocks=2) == "race"
+    assert told("red.relaxed.gpu.global.add.u32 [%at], 1;", blocks=2) == "", "updates race with none"
 
 
 def test_blocks_of_a_cluster_are_ordered_by_its_barrier() -> None:

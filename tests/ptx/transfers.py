@@ -54,13 +54,22 @@ def load(operands: Operands) -> Step | Controlled:
     address, space = place_of(operands, operands.texts[1], space)
     writes = [operands.write(name, kind) for name in operands.many(operands.texts[0])]
 
+    acquires, is_ordered = orders_at_device(operands.words, "acquire"), bool(ORDERED & set(operands.words))
+
     def run(gang: Gang, lanes: Lanes) -> None:
-        octets = gang.load(space, lanes, address(gang, lanes), width * count)
+        addresses = address(gang, lanes)
+        octets = gang.look(lanes, addresses, width) if is_ordered and space == "global" else None
+        if octets is None:
+            octets = gang.load(space, lanes, addresses, width * count)
+        elif acquires and gang.words is not None:
+            ids = gang.of(lanes)
+            for at, place in enumerate(gang.memory.places(addresses, width)[:, 0]):
+                gang.words.acquire(ids[at : at + 1], int(place))
         values = np.ascontiguousarray(octets).view(UNSIGNED[width])
         for at, write in enumerate(writes):
             write(gang, lanes, values[:, at])
 
-    if not ORDERED & set(operands.words) or operands.instruction.guard:
+    if not is_ordered or operands.instruction.guard:
         return run
 
     def look(gang: Gang, ids: np.ndarray, at: int) -> None:
@@ -68,6 +77,11 @@ def load(operands: Operands) -> Step | Controlled:
         gang.at[ids], gang.state[ids] = at + 1, SPIN
 
     return Controlled(look)
+
+
+def orders_at_device(words: tuple[str, ...], which: str) -> bool:
+    """Whether an access releases, or acquires, for all blocks of the device."""
+    return bool({which, "acq_rel"} & set(words)) and bool({"gpu", "sys"} & set(words))
 
 
 def store(operands: Operands) -> Step:
@@ -109,6 +123,8 @@ def atomic(operands: Operands) -> Step:
     address = operands.address(texts[returns])
     reads = [operands.read(text, kind) for text in texts[returns + 1 :]]
 
+    releases, acquires = (orders_at_device(words, which) for which in ("release", "acquire"))
+
     def run(gang: Gang, lanes: Lanes) -> None:
         ids, addresses = gang.of(lanes), address(gang, lanes)
         given = [spread(gang, lanes, read(gang, lanes)) for read in reads]
@@ -116,6 +132,12 @@ def atomic(operands: Operands) -> Step:
         for at in range(ids.size):
             one = slice(at, at + 1)
             place = places_of(gang, space, ids[one], addresses[one], width)
+            if gang.words is not None and place[0] is gang.memory.octets:
+                where = int(place[1][0, 0])
+                if acquires:
+                    gang.words.acquire(ids[one], where)
+                if releases:
+                    gang.words.release(ids[one], where)
             old = np.ascontiguousarray(place[0][place[1]]).view(UNSIGNED[width])[:, 0]
             before[one] = old
             new = UPDATES[name](typed(old, kind), *[typed(value[one], kind) for value in given])
@@ -183,12 +205,25 @@ def is_in_space(operands: Operands) -> Step:
 
 
 def nothing(operands: Operands) -> Step:
-    """Hints, and fences: memory is sequentially consistent here."""
+    """Hints."""
     return lambda gang, lanes: None
+
+
+def fence(operands: Operands) -> Step:
+    """One of proxies, or nothing: memory is sequentially consistent here."""
+    if "proxy" not in operands.words or "async" not in operands.words:
+        return nothing(operands)
+
+    def run(gang: Gang, lanes: Lanes) -> None:
+        if gang.clocks is not None:
+            gang.clocks.fence(gang.of(lanes))
+
+    return run
 
 
 DECODERS: Mapping[str, Decoder] = {
     **{"ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic},
     **{"cvta": convert_address, "mapa": map_address, "isspacep": is_in_space},
-    **dict.fromkeys(("fence", "membar", "griddepcontrol", "prefetch", "prefetchu", "nanosleep", "discard"), nothing),
+    "fence": fence,
+    **dict.fromkeys(("membar", "griddepcontrol", "prefetch", "prefetchu", "nanosleep", "discard"), nothing),
 }

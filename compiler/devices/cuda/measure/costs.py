@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__({threads}) {name}(float *x, unsigne
             }}
         }}
     }}
-    tw_grid_launch_dependents(); /* not before: both blocks have to be resident */
+    tw_grid_launch_dependents();
 }}
 """
 CODE = f"""
