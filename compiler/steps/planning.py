@@ -163,10 +163,10 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     taken = next(one for one in found if one.plan is choice.plan)
     if wants_resident and resident_blocks and not taken.plan.residents:
         session.trace.notice(why_not_persistent(scheduled, resident_blocks))
-    if race is None and taken.between_s:
+    if taken.between_s and not backend.target.is_here:
         low, high = (1e6 * end for end in taken.between_s)
-        predicted = 1e6 * taken.plan.predicted_s
-        session.trace.notice(f"nothing was run: {predicted:.0f} us are predicted, between {low:.0f} and {high:.0f}")
+        predicted = f"{1e6 * taken.plan.predicted_s:.3g} us are predicted for an inference"
+        session.trace.notice(f"{predicted}, and by the doubt of the model of costs between {low:.3g} and {high:.3g}")
     there = _there(scheduled, session)
     return Planned(
         choice,
