@@ -43,6 +43,7 @@ SOURCES = (
     "tests/gpu",
     "tests/cuda_double",
     "bench/gpu",
+    "bench/loops",
     "bench/schedule",
     "bench/settled.py",
     "bench/stages.py",

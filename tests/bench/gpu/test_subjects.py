@@ -30,6 +30,26 @@ def test_a_single_operator_is_a_network_too(tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["MatMul"]
 
 
+def test_networks_with_zeros_in_bytes_and_with_a_loop_are_made_of_others(tmp_path: Path) -> None:
+    pruned = onnx.load(model_file("tiny_cnn-2of4", tmp_path))
+    whole = {
+        one.name: onnx.numpy_helper.to_array(one)
+        for one in onnx.load(model_file("tiny_cnn", tmp_path)).graph.initializer
+    }
+    kept = []
+    for one in pruned.graph.initializer:
+        array = onnx.numpy_helper.to_array(one)
+        if array.ndim == 4 and array.shape[1] % 4 == 0:
+            fours = np.moveaxis(array, 1, -1).reshape(-1, 4) != 0
+            assert (fours.sum(axis=1) == 2).all(), one.name
+            kept.append(float(np.linalg.norm(array) / np.linalg.norm(whole[one.name])))
+    assert kept
+    assert 1.1 < min(kept) <= max(kept) < 1.42, "the larger half, by the root of 2"
+    quantised = {node.op_type for node in onnx.load(model_file("tiny_cnn-int8", tmp_path)).graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= quantised
+    assert "Loop" in {node.op_type for node in onnx.load(model_file("decoder-3", tmp_path)).graph.node}
+
+
 def test_inputs_fit_and_no_mask_hides_everything() -> None:
     drawn = inputs_of(build("bert_base", blocks=1, vocabulary=100), 0)
     assert {name: array.shape for name, array in drawn.items()} == dict(entry("bert_base").inputs)
