@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
@@ -85,8 +86,9 @@ class RowsKernel:
         line = self.panel * step
         writer.line(f"vf acc[{self.rows}][{self.panels}][{self.vectors}] = {{0}};")
         with writer.block(f"for (long k = {first}; k < {past}; k++)"):
-            for row in range(self.rows):
-                writer.line(f"const vf x{row} = tw_splat(x[k + {row * self.depth}]);")
+            if not self._holds_matrix:
+                for row in range(self.rows):
+                    self._element(writer, row)
             for panel in range(self.panels):
                 writer.line(f"const {self.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
                 for at in range(0, line * (1 if self.narrow else 4), LINE_BYTES) if self.fetch else ():
@@ -94,8 +96,20 @@ class RowsKernel:
                 for vector in range(self.vectors):
                     load = "tw_load_24" if self.narrow else "tw_load"
                     writer.line(f"const vf y{panel}_{vector} = {load}(b{panel} + {vector * self.lanes * step});")
-                    for row in range(self.rows):
+                    for row in range(0 if self._holds_matrix else self.rows):
                         writer.line(f"acc[{row}][{panel}][{vector}] += x{row} * y{panel}_{vector};")
+            for row in range(self.rows if self._holds_matrix else 0):
+                self._element(writer, row)
+                for panel, vector in product(range(self.panels), range(self.vectors)):
+                    writer.line(f"acc[{row}][{panel}][{vector}] += x{row} * y{panel}_{vector};")
+
+    @property
+    def _holds_matrix(self) -> bool:
+        """Whether all vectors of b and one element of x take fewer registers than all of x and a panel's vectors."""
+        return self.panels * self.vectors + 1 < self.rows + self.vectors
+
+    def _element(self, writer: Writer, row: int) -> None:
+        writer.line(f"const vf x{row} = tw_splat(x[k + {row * self.depth}]);")
 
     def _each_place(self, writer: Writer, statement: str) -> None:
         """A statement for each sum `{acc}` and its place `{c}`."""
