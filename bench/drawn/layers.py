@@ -104,7 +104,7 @@ def clustered_product(g: GraphBuilder) -> None:
 
 def quantised_product(g: GraphBuilder) -> None:
     """A dense layer, or two, of a few rows by weights of few bits, along some inputs or along the whole of them."""
-    m, k, n = pick(g, 1, 2, 4), *pick(g, (128, 96), (256, 200), (320, 72))
+    m, k, n = pick(g, 1, 2, 4, 32), *pick(g, (128, 96), (256, 200), (320, 72))
     bits, block, centred = pick(g, 2, 4, 8), pick(g, 16, 32, 64, k), pick(g, True, False)
     x = activated(g, dense(g, g.input("x", (m, k)), weights.quantised(g.rng, (n, k), bits, block, centred)))
     if pick(g, True, False):

@@ -149,6 +149,7 @@ OF_EVERY_ALGORITHM: tuple[tuple[str, str, str], ...] = (
     ("pruned_byte_convolution-0", "cuda:sm_80", "tf32"),
     ("pruned_few_rows-0", "cpu:x86-64-v3", "fp32"),
     ("pruned_few_rows-2", "cpu:x86-64-v4-amx", "bf16"),
+    ("quantised_product-0", "cpu:x86-64-v3", "fp32"),
     ("quantised_product-1", "cpu:aarch64-dotprod", "fp32"),
     ("quantised_product-2", "cpu:x86-64-v4-vnni", "fp32"),
     ("recurrent-0", "cpu:x86-64-v4-amx", "bf16"),

@@ -31,8 +31,9 @@ APART = 1e-5
 ULPS = (0, 1, -1, 2, -2)
 """How far a scale may be from the quotient that is computed for it."""
 FOUND: Found[tuple[Quantised, ...]] = Found()
-READ_BY, READ_ROUNDED = "gemv_quantised", "gemv_quantised16"
-"""The algorithms whose kernels read codes, and multiply them by activations as they are or rounded to 16 bits."""
+READ_BY, READ_ROUNDED, READ_AS_FLOATS = "gemv_quantised", "gemv_quantised16", "gemm_quantised"
+"""Algorithms whose kernels read codes: they multiply them by activations as they are, or rounded to 16 bits, or make
+floats of them in the nearest cache."""
 SCALE_BYTES = 4
 
 
@@ -169,7 +170,7 @@ class QuantisedWeights(Reported):
     @staticmethod
     def is_used_by(algorithm: str) -> bool:
         """Whether codes are read."""
-        return algorithm in (READ_BY, READ_ROUNDED)
+        return algorithm in (READ_BY, READ_ROUNDED, READ_AS_FLOATS)
 
     @staticmethod
     def note(used: bool) -> str:

@@ -3,7 +3,8 @@
 What a product of few rows costs is reading the matrix; codes of 4 bits with their scales are a sixth of its bytes.
 Rows are not rounded to the type of the codes, as runtimes do that multiply bytes: they are brought into three digits of
 8 bits, which the same instructions multiply exactly (`compiler.devices.cpu.codegen.quantised_rows`). Under
-`gemv_quantised16` there are two digits, for jobs whose tolerance admits it.
+`gemv_quantised16` there are two digits, for jobs whose tolerance admits it. Under `gemm_quantised` the codes are made
+floats in the nearest cache, once for all rows: without an instruction for bytes that is less work from some rows on.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from compiler.devices.cpu.blocking import even_part, part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
 from compiler.devices.cpu.codegen.rows import is_fetched
+from compiler.devices.cpu.products.few_rows.expanded import ExpandedColumns
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
 from compiler.devices.cpu.target import ARM_BYTE_DOT, CpuTarget
-from compiler.encodings.quantised import READ_BY, READ_ROUNDED, Quantised
+from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED, Quantised
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
@@ -39,6 +41,10 @@ WITHOUT_DOT = 2.3
 """Instructions for one that multiplies and adds four bytes, where there is none."""
 DIGIT_NS = 0.5
 """Of a float that is brought into digits."""
+ROWS_OF_FLOATS = 4
+"""Rows that are multiplied by codes made floats together: sixteen registers hold their sums by two vectors."""
+MADE_FLOATS, BY_FLOATS = 3.0, 1.05
+"""What a vector of floats costs that is made of codes, and what its product with a row, in products from registers."""
 
 
 def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -55,10 +61,15 @@ def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("register", (("m", _together(view.rows, target)), ("n", panel))),
     )
     scopes = in_registers(view.kernel)
-    return [
+    found = [
         Proposal(Tile(name, levels, scopes), _seconds(view, packing, digits, target), error)
         for (name, digits), error in zip(DIGITS.items(), (0.0, ROUNDED_ERROR), strict=True)
     ]
+    if view.rows == 1 or target.multiplies_bytes:
+        return found
+    together = Level("register", (("m", even_part(view.rows, ROWS_OF_FLOATS)), ("n", panel)))
+    as_floats = Tile(READ_AS_FLOATS, (levels[0], together), scopes)
+    return [*found, Proposal(as_floats, _seconds_of_floats(view, packing, target))]
 
 
 def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tuple[int, QuantisedPanels] | None:
@@ -106,6 +117,13 @@ def _seconds(view: Contraction, packing: QuantisedPanels, digits: int, target: C
     return 1e-9 * (CALL_NS + max(packing.elements / arrival_rate(packing.elements, target), compute))
 
 
+def _seconds_of_floats(view: Contraction, packing: QuantisedPanels, target: CpuTarget) -> float:
+    """What it takes to read the codes, or to make them floats once and multiply them by all rows."""
+    vectors = packing.chunks * packing.chunk * -(-view.columns // target.vector_floats)
+    compute = vectors * (MADE_FLOATS + BY_FLOATS * view.rows) / target.rates.fma_per_ns
+    return 1e-9 * (CALL_NS + max(packing.elements / arrival_rate(packing.elements, target), compute))
+
+
 def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `quantised_tiles` proposes this tile for.
 
@@ -117,10 +135,12 @@ def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget)
     assert packed is not None, "the tile stage offers `gemv_quantised` only where an encoding tells of blocks"
     position, packing = packed
     together, fetch = tile.extent("register", "m"), is_fetched(packing, target.l2_bytes)
+    groups = tile.extent("block", "n") // packing.panels.panel
+    if tile.algorithm == READ_AS_FLOATS:
+        return FewRows(name, workload, view, position, ExpandedColumns(packing, view.rows, together), groups)
     digits = DIGITS[tile.algorithm]
     kernel = QuantisedRows(together, packing, target.vector_registers, digits, fetch, target.multiplies_bytes)
-    groups = tile.extent("block", "n") // packing.panels.panel
     return FewRows(name, workload, view, position, QuantisedColumns(kernel, view.rows), groups)
 
 
-QUANTISED_GEMV = Algorithm((*DIGITS,), quantised_tiles, quantised_gemv, takes=any_short)
+QUANTISED_GEMV = Algorithm((*DIGITS, READ_AS_FLOATS), quantised_tiles, quantised_gemv, takes=any_short)
