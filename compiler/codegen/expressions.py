@@ -284,7 +284,8 @@ class Emitter:
             if (rounded := rounded_about(expr)) is not None and not self.varies(rounded[1]):
                 value, zero = rounded
                 self.writer.include("tw_quantise.h")
-                return f"tw_quantised({self.vf(value)}, {low}, {high}, {self.scalar(zero)})"
+                point = str(zero.value) if isinstance(zero, Const) else self.scalar(zero)
+                return f"tw_quantised({self.vf(value)}, {low}, {high}, {point})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
             return ""

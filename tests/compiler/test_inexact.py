@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from compiler.forms.winograd import TransformedPanels
 from tests.compiler.networks import Network
 from tests.compiling import compile_file
 
-OPTIONS = CompileOptions(threads=1, tuning_budget_s=0, tolerance=4e-6)
+OPTIONS = CompileOptions(weights="ready", threads=1, tuning_budget_s=0, tolerance=4e-6)
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_what_is_measured_in_both_rounds_shares_one_budget(
     right = TransformedPanels.pack
     monkeypatch.setattr(TransformedPanels, "pack", lambda self, constant: right(self, constant) * np.float32(1.0001))
     events: list[Event] = []
-    options = CompileOptions(threads=1, tuning_budget_s=600, tuning_trials=1, tolerance=4e-6)
+    options = replace(OPTIONS, tuning_budget_s=600, tuning_trials=1)
     report = compile_file(model, tmp_path / "model.tw", options, observe=events.append)
     records = [event.data for event in events if event.kind == "record"]
     assert [notice for notice in report.notices if "compiled again without winograd" in notice]

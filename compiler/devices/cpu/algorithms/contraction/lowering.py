@@ -144,7 +144,9 @@ class BlockedProduct(Lowering):
     def _are_lines(self) -> bool:
         """Whether the rows of a register tile are neighbours among those of a block."""
         (*outer, m) = self.view.m[-2:] or (None,)
-        return m is not None and (not outer or self.part[outer[0]] == 1 or self.part[m] == self.block[m])
+        if m is None or not outer or self.part[outer[0]] == 1:
+            return m is not None
+        return self.part[m] == self.block[m] and m.extent % self.block[m] == 0
 
     def _share(self) -> int:
         """Floats of B that each step of k fetches ahead, of the segment or the panel that is read next.

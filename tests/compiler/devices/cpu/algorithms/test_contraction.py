@@ -180,7 +180,8 @@ def odd_tiles(draw: st.DrawFn, view: Contraction, slots: Slots, target: CpuTarge
         part["y"] = 1
     block = {role: min(rows * draw(st.integers(1, 3)), extents[role]) for role, rows in part.items()}
     panel = draw(st.integers(1, 4)) * target.vector_floats
-    depth = (("k", 256),) if draw(st.booleans()) else ()
+    are_lines = part.get("y", 1) == 1 or (part["m"] == block["m"] and extents["m"] % block["m"] == 0)
+    depth = (("k", 256),) if draw(st.booleans()) and are_lines else ()  # else the sums of a block are in no order
     return Tile(
         "contraction",
         (

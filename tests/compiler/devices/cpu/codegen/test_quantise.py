@@ -47,8 +47,10 @@ def test_a_quantisation_of_scale_1_divides_nothing_and_rounds_in_one_step() -> N
     assert " / " in lower("k0_rounding", rounding(DType.I8, 3, 0.7).workload, case.tile, TARGETS[max(TARGETS)]).text
 
 
-def test_a_zero_point_that_is_data_is_added_as_a_float() -> None:
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I8])
+def test_a_zero_point_that_is_data_is_added_as_an_integer(dtype: DType) -> None:
     s = Sketch(0, F32)
-    graph = s.graph(s("QuantizeLinear", s.x(40, dtype=F32), s.c(1.0, F32), s.x(dtype=DType.U8)))
-    case = case_of(graph, np.zeros(40, np.float32), np.asarray(3, np.uint8))
-    assert "tw_saturated(" in lower("k0_rounding", case.workload, case.tile, TARGETS[max(TARGETS)]).text
+    graph = s.graph(s("QuantizeLinear", s.x(NUMBERS.size, dtype=F32), s.c(1.0, F32), s.x(dtype=dtype)))
+    case = case_of(graph, NUMBERS, np.asarray(3, dtype.numpy))
+    assert "tw_quantised(" in lower("k0_rounding", case.workload, case.tile, TARGETS[max(TARGETS)]).text
+    check([case], TARGETS[max(TARGETS)], "-O1")
