@@ -170,6 +170,8 @@ def test_panels_of_which_nothing_is_left_are_zero(algorithm: Algorithm) -> None:
     weights = np.zeros((64, 256), np.int8)
     weights[16:32, 4:8] = 5
     weights[40, 255] = -3
+    if algorithm in PICKS and not PICKING:
+        pytest.skip("this machine has no instruction that adds four products of bytes")
     target = resolve(PICKING[0] if algorithm in PICKS else HERE[0])
     case = product(weights)
     options = algorithm.tiles(case.workload, target, 1)
