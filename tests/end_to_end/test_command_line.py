@@ -23,6 +23,7 @@ from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
 from tests.end_to_end.house import House
+from tests.peers import exact_session
 from tests.servers import GUARD_S
 from tilewright.arrays import read_npz, write_npz
 from worker.devices import npu
@@ -120,7 +121,7 @@ def test_quantize_and_int8_make_the_same_model_that_another_runtime_runs(house: 
     assert [(row["node"], row["precision"]) for row in report["layers"]] == [("layer", "int8")]
     assert report["samples"] == 5
     assert Path(report["model"]) == tmp_path / "net.int8.onnx"
-    session = onnxruntime.InferenceSession(report["model"], providers=["CPUExecutionProvider"])
+    session = exact_session(Path(report["model"]))
     np.testing.assert_allclose(session.run(None, {"x": x[0]})[0], x[0] @ weights, atol=0.1)
     given = ("--precision", "int8", "--samples", str(tmp_path / "s.npz"), "--option", "tuning_budget_s=0")
     job = json.loads(house.command_line("compile", str(source), *given, "--json").stdout)
