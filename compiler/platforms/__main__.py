@@ -69,13 +69,8 @@ def text(found: Prediction) -> str:
     for name, size in zip(names, made.streamed, strict=True):
         if size:
             lines.append(f"{name} brings {size / 1e6:.2f} MB of weights for a frame: they do not fit on its chip")
-    best = (
-        min(found.curve, key=lambda one: one.timeline.latency_s).timeline,
-        min(found.curve, key=lambda one: one.timeline.period_s).timeline,
-    )
-    for name, reached, bound in zip(
-        ("latency", "period"), (best[0].latency_s, best[1].period_s), found.bound_s, strict=True
-    ):
+    least = min(one.timeline.latency_s for one in found.curve), min(one.timeline.period_s for one in found.curve)
+    for name, reached, bound in zip(("latency", "period"), least, found.bound_s, strict=True):
         lines.append(f"least {name} found {1e3 * reached:.3f} ms: {_gap(reached, bound)}")
     lines += ["", "alone:"]
     for name, one in found.alone:

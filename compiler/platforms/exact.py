@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from operator import add
 
 from compiler.platforms.problem import HOST_INPUT, Problem
+from compiler.platforms.shortest import raised
 from compiler.platforms.timing import Run, Stage, Timing
 from compiler.schedule.solvers.sets import bits
 
-MOST_UNITS = 12
-"""Beyond which a search by nodes ends far from a proof."""
+MOST_EXACT = 12
+"""Units, beyond which a search by nodes ends far from a proof."""
 MOST_NODES = 20_000
 """Seconds of search."""
 ROUNDS = 60
@@ -51,33 +52,34 @@ class Exact:
 
     def run(self) -> None:
         """Searches until all is seen, or MOST_NODES are."""
-        self._grow((), None, Run(self.timing), 0)
+        begun = Run(self.timing)
+        self._grow((), None, begun, begun, 0)
 
-    def _grow(self, done: tuple[Stage, ...], last: Stage | None, run: Run, placed: int) -> None:
+    def _grow(self, done: tuple[Stage, ...], last: Stage | None, before: Run, after: Run, placed: int) -> None:
+        """From stages that are `done` and a `last` one that may still grow, with runs `before` and `after` that one."""
         whole = self.timing.problem.whole
         if placed == whole:
             self._leaf((*done, last) if last else done)
             return
-        nexts: list[tuple[float, int, tuple[Stage, ...], Stage, Run, int]] = []
+        nexts: list[tuple[float, int, tuple[Stage, ...], Stage, Run, Run, int]] = []
         for stages, stage in self._next(done, last, placed):
             if (key := (*stages, stage)) in self._seen:
                 continue
             self._seen.add(key)
-            before = run
-            if last is not None and len(stages) > len(done):
-                before = run.copy()
-                before.add(last)
+            start = before if len(stages) == len(done) else after
+            run = start.copy()
+            run.add(stage)
             at = placed | stage.units
-            if (least := self._least(before, stage, whole & ~at)) < self.best_s * SAME:
-                nexts.append((least, len(nexts), stages, stage, before, at))
-        for least, _, stages, stage, before, at in sorted(nexts, key=lambda one: one[:2]):
+            if (least := self._least(run, whole & ~at)) < self.best_s * SAME:
+                nexts.append((least, len(nexts), stages, stage, start, run, at))
+        for least, _, stages, stage, start, run, at in sorted(nexts, key=lambda one: one[:2]):
             if least >= self.best_s * SAME:
                 continue
             if self.nodes >= MOST_NODES:
                 self._left = min(self._left, least)
                 continue
             self.nodes += 1
-            self._grow(stages, stage, before, at)
+            self._grow(stages, stage, start, run, at)
 
     def _next(
         self, done: tuple[Stage, ...], last: Stage | None, placed: int
@@ -94,15 +96,13 @@ class Exact:
                     yield done, Stage(last.devices, last.units | 1 << unit)
                 yield (done if last is None else (*done, last)), Stage((device,), 1 << unit)
 
-    def _least(self, run: Run, last: Stage, left: int) -> float:
-        """What every way to the end from these stages takes at least; the last one may grow."""
-        after = run.copy()
-        after.add(last)
-        stages = dict.fromkeys(after.home.values())
-        ends = {stage: span.end for stage, span in zip(stages, after.spans, strict=True)}
-        placed = {unit: (stage.devices[0], ends[stage]) for unit, stage in after.home.items()}
+    def _least(self, run: Run, left: int) -> float:
+        """What every way to the end takes at least from a run on, the last stage of which may grow."""
+        stages = dict.fromkeys(run.home.values())
+        ends = {stage: span.end for stage, span in zip(stages, run.spans, strict=True)}
+        placed = {unit: (stage.devices[0], ends[stage]) for unit, stage in run.home.items()}
         work: float = sum(self._ways.quickest[unit] for unit in bits(left))
-        return max(self._ways.least_s(placed, after.free), (sum(after.free) + work) / len(after.free))
+        return max(self._ways.least_s(placed, run.free), (sum(run.free) + work) / len(run.free))
 
     def _leaf(self, stages: tuple[Stage, ...]) -> None:
         made = self.timing.timeline(stages)
@@ -163,24 +163,19 @@ def least_latency_s(problem: Problem) -> float:
 def least_period_s(problem: Problem) -> float:
     """What no placement's period is below: what devices have to do together, in the units that weigh most.
 
-    With factors of devices that add up to 1, the most that one device has to do is at least the sum over units of the
-    least factor times seconds: the dual of sharing out units in parts (Lenstra, Shmoys and Tardos 1990, section 2).
+    With factors of devices whose mean is 1, the most that one device has to do is at least the sum over units of the
+    least factor times seconds, by the number of devices: the dual of sharing out units in parts (Lenstra, Shmoys and
+    Tardos 1990, section 2).
     """
-    seconds = [[one if math.isfinite(one) else math.inf for one in each] for each in problem.seconds]
-    devices = range(len(seconds))
-    factors, best = [1.0 / len(seconds)] * len(seconds), 0.0
+    seconds, devices = problem.seconds, range(len(problem.devices))
+    factors, best = [1.0] * len(devices), 0.0
     for number in range(ROUNDS):
-        loads = [0.0] * len(seconds)
+        loads = [0.0] * len(devices)
         total = 0.0
         for unit in range(len(problem.before)):
             chosen = min(devices, key=lambda one: factors[one] * seconds[one][unit])
             loads[chosen] += seconds[chosen][unit]
             total += factors[chosen] * seconds[chosen][unit]
-        best = max(best, total)
-        most = max(loads) or 1.0
-        factors = [
-            one * math.exp((load / most - 0.5) / (1 + number / 5)) for one, load in zip(factors, loads, strict=True)
-        ]
-        whole = sum(factors)
-        factors = [one / whole for one in factors]
+        best = max(best, total / len(devices))
+        factors = raised(factors, loads, 1 / (1 + number / 5))
     return best

@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.platforms.exact import MOST_UNITS as MOST_EXACT
-from compiler.platforms.exact import Exact, least_latency_s, least_period_s
+from compiler.platforms.exact import MOST_EXACT, Exact, least_latency_s, least_period_s
 from compiler.platforms.problem import HOST_INPUT, Problem
-from compiler.platforms.shortest import MOST_PAIRS, Shortest
+from compiler.platforms.shortest import MOST_PAIRS, Shortest, raised
 from compiler.platforms.timing import Stage, Timeline, Timing
 from compiler.schedule.solvers.ideals import Division
 from compiler.schedule.solvers.ideals import Tensor as Shared
@@ -130,13 +129,7 @@ class Search:
             if made is None:
                 return
             loads = [seconds for _, seconds in made.busy[:count]]
-            most = max(loads) or 1.0
-            factors = [
-                factor * math.exp((load / most - 0.5) * 2 / (1 + number / 3))
-                for factor, load in zip(factors, loads, strict=True)
-            ]
-            total = sum(factors) / count
-            factors = [factor / total for factor in factors]
+            factors = raised(factors, loads, 2 / (1 + number / 3))
 
     def _side_by_side(self) -> list[Stage] | None:
         problem = self.problem

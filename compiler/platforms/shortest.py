@@ -10,6 +10,7 @@ most to do, and each placement on the way is a candidate (as in the multiplicati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,14 @@ from compiler.schedule.solvers.ideals import ideals
 MOST_PAIRS = 450_000
 """Of ideals: seconds of search for three devices."""
 Array = npt.NDArray[np.float64]
+
+
+def raised(factors: Sequence[float], loads: Sequence[float], by: float) -> list[float]:
+    """Factors of mean 1, larger than before where there is most to do, by so much in the exponent."""
+    most = max(loads) or 1.0
+    found = [factor * math.exp((load / most - 0.5) * by) for factor, load in zip(factors, loads, strict=True)]
+    mean = sum(found) / len(found)
+    return [factor / mean for factor in found]
 
 
 class Shortest:
