@@ -27,6 +27,7 @@ from bench.gpu.parts import (
     Asked,
     artifact_of,
     compiled,
+    families_of,
     told_compilation,
     verdict_of,
 )
@@ -85,9 +86,10 @@ def first(asked: Asked) -> bool:
 
 
 def _tried_all(asked: Asked, notes: Notebook) -> bool:
-    names = listed(asked, notes)
-    if names is None:
+    listed = families_of(asked, notes)
+    if listed is None:
         return False
+    names = in_order(listed)
     early = [name for name in names if name.rpartition(" ")[2] not in WORTH[1:]]
     late = [name for name in names if name not in early]
     return families(asked, notes, early) and networks(asked, notes) and families(asked, notes, late)
@@ -152,18 +154,6 @@ def in_order(names: Sequence[str]) -> list[str]:
         return WORTH.index(precision), ALGORITHMS.index(max(able, key=len)) if able else len(ALGORITHMS)
 
     return sorted(names, key=worth)
-
-
-def listed(asked: Asked, notes: Notebook) -> list[str] | None:
-    """All families, in the order in which they are tried; None where they cannot be listed."""
-    ended = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
-    if ended.status != 0:
-        if ended.status is not None:
-            notes.put("families", {"passed": False, "failed": [ended.said]})
-            asked.tell(f"the families cannot be listed: {ended.said}")
-        return None
-    notes.rows.pop("families", None)
-    return in_order(json.loads(ended.output.strip().splitlines()[-1]))
 
 
 def families(asked: Asked, notes: Notebook, names: Sequence[str]) -> bool:

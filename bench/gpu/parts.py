@@ -72,14 +72,9 @@ class Asked:
 def tests(asked: Asked) -> bool:
     """Kernel families on the GPU beside the definition and the double. Returns whether none is left."""
     notes = asked.notebook("tests")
-    listed = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
-    if listed.status != 0:
-        if listed.status is not None:
-            notes.put("families", {"passed": False, "failed": [listed.said]})
-            asked.tell(f"the families cannot be listed: {listed.said}")
+    names = families_of(asked, notes)
+    if names is None:
         return False
-    names: list[str] = json.loads(listed.output.strip().splitlines()[-1])
-    notes.rows.pop("families", None)
     for name in names:
         if name in notes.rows:
             continue
@@ -95,6 +90,19 @@ def tests(asked: Asked) -> bool:
         notes.put(name, row)
         asked.tell(ended.output.strip() or f"{name}: {row['failed'][0]}")
     return True
+
+
+def families_of(asked: Asked, notes: Notebook) -> list[str] | None:
+    """All families of kernels; None where they cannot be listed, which a row says unless only time was over."""
+    ended = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
+    if ended.status != 0:
+        if ended.status is not None:
+            notes.put("families", {"passed": False, "failed": [ended.said]})
+            asked.tell(f"the families cannot be listed: {ended.said}")
+        return None
+    notes.rows.pop("families", None)
+    names: list[str] = json.loads(ended.output.strip().splitlines()[-1])
+    return names
 
 
 def verdict_of(file: Path, ended: Ended, limit: float) -> Row | None:
