@@ -131,9 +131,9 @@ class QuantisedRows:
                             total = f"p{row}_{vector}_{digit}"
                             writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
         for vector in vectors:
-            writer.line(f"const vf s{vector} = {self._scale(vector)};")
+            writer.line(f"const vf s{vector} = {scales(packing, vector)};")
             if not packing.centred:
-                writer.line(f"const vf z{vector} = s{vector} * {self._zero(vector)};")
+                writer.line(f"const vf z{vector} = s{vector} * {zeros(packing, vector)};")
             for row in range(self.rows):
                 joined = ", ".join(f"p{row}_{vector}_{digit}" for digit in range(self.digits))
                 total = f"acc[{row}][{vector}]"
@@ -168,15 +168,6 @@ class QuantisedRows:
         """Rows with the numbers of their digits."""
         return ((row, digit) for row in range(self.rows) for digit in range(self.digits))
 
-    def _scale(self, vector: int | str) -> str:
-        """Scales of a vector of columns of the chunk at `b`."""
-        return f"tw_load((const float *)(b + {self.packing.code_bytes}) + {vector} * {self.lanes})"
-
-    def _zero(self, vector: int | str) -> str:
-        """Zero points of the same, as floats."""
-        behind = self.packing.code_bytes + 4 * self.packing.panels.panel
-        return f"tw_float_of(tw_load_u8(b + {behind} + {vector} * {self.lanes}))"
-
     def write_plain(self, writer: Writer, name: str) -> None:
         """A C function `name(const float *x, const uint8_t *b, float *c)` for rows that are not finite.
 
@@ -190,8 +181,7 @@ class QuantisedRows:
                 writer.block(f"for (long chunk = 0; chunk < {packing.chunks}; chunk++, b += {packing.chunk_bytes}L)"),
                 writer.block(f"for (long vector = 0; vector < {self.vectors}; vector++)"),
             ):
-                zero = f"tw_splat({packing.centre}.0f)" if packing.centred else self._zero("vector")
-                writer.line(f"const vf s = {self._scale('vector')}, z = {zero};")
+                writer.line(f"const vf s = {scales(packing, 'vector')}, z = {zeros(packing, 'vector')};")
                 with writer.block(f"for (long k = 0; k < {packing.taken}; k++)"):
                     writer.line(f"const long word = k / {WORD * parts}, shift = k % {WORD} * 8;")
                     place = f"b + (word * {self.vectors} + vector) * {WORD * self.lanes}L"
@@ -209,3 +199,16 @@ class QuantisedRows:
             for vector in range(self.vectors):
                 place = f"c + {row * self.packing.panels.panel + vector * self.lanes}"
                 writer.line(statement.format(c=place, acc=f"acc[{row}][{vector}]"))
+
+
+def scales(packing: QuantisedPanels, vector: int | str) -> str:
+    """Of a vector of columns of the chunk at `b`, in C."""
+    return f"tw_load((const float *)(b + {packing.code_bytes}) + {vector} * {packing.lanes})"
+
+
+def zeros(packing: QuantisedPanels, vector: int | str) -> str:
+    """Zero points of the same, as floats."""
+    if packing.centred:
+        return f"tw_splat({packing.centre}.0f)"
+    behind = packing.code_bytes + 4 * packing.panels.panel
+    return f"tw_float_of(tw_load_u8(b + {behind} + {vector} * {packing.lanes}))"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
+from compiler.devices.cpu.codegen.quantised_rows import scales, zeros
 from compiler.devices.cpu.products.few_rows.product import FewRows, row_counts
 from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
@@ -53,20 +55,18 @@ class ExpandedColumns:
         return self.rows * self._pitch + (self._chunks * self.packing.taken + filling) * self.panel
 
     def write_kernels(self, writer: Writer, name: str) -> None:
-        """One that makes a chunk floats, and one for each number of rows."""
+        """One that makes a chunk floats, and a micro-kernel for each number of rows."""
         self._write_floats(writer, f"{name}_floats")
         for count in row_counts(self.rows, self.together):
-            self._write_sums(writer, f"{name}_{count}", count)
+            rows = tuple(row * self._pitch for row in range(count))
+            MicroKernel(rows, ((0, 1),), self._vectors, self.lanes).write_adding(writer, f"{name}_{count}", 0)
 
     def _write_floats(self, writer: Writer, name: str) -> None:
         """An inlined `name(const uint8_t *b, float *to)`: to[k][column] of a chunk."""
         packing, parts, vectors = self.packing, 8 // self.packing.bits, range(self._vectors)
         with writer.block(f"static inline __attribute__((always_inline)) void {name}(const uint8_t *b, float *to)"):
             for at in vectors:
-                scale = f"tw_load((const float *)(b + {packing.code_bytes + 4 * at * self.lanes}))"
-                behind = packing.code_bytes + 4 * self.panel + at * self.lanes
-                zero = f"tw_splat({packing.centre}.0f)" if packing.centred else f"tw_float_of(tw_load_u8(b + {behind}))"
-                writer.line(f"const vf s{at} = {scale}, z{at} = {zero};")
+                writer.line(f"const vf s{at} = {scales(packing, at)}, z{at} = {zeros(packing, at)};")
             with writer.block(
                 f"for (long word = 0; word < {packing.words}; word++, to += {WORD * parts * self.panel})"
             ):
@@ -79,24 +79,6 @@ class ExpandedColumns:
                         code = f"(vi)(w{at} >> {shift}) & {(1 << packing.bits) - 1}"
                         place = f"to + {k * self.panel + at * self.lanes}"
                         writer.line(f"tw_store({place}, (tw_float_of({code}) - z{at}) * s{at});")
-        writer.line()
-
-    def _write_sums(self, writer: Writer, name: str, rows: int) -> None:
-        """An inlined `name(const float *x, const float *b, long depth, float *c)` that adds x b to c[rows][panel]."""
-        places = [(row, at) for row in range(rows) for at in range(self._vectors)]
-        arguments = "const float *x, const float *b, long depth, float *c"
-        with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
-            writer.line(f"vf acc[{rows}][{self._vectors}] = {{0}};")
-            with writer.block(f"for (long k = 0; k < depth; k++, b += {self.panel})"):
-                for at in range(self._vectors):
-                    writer.line(f"const vf y{at} = tw_load(b + {at * self.lanes});")
-                for row, at in places:
-                    if at == 0:
-                        writer.line(f"const vf x{row} = tw_splat(x[k + {row * self._pitch}L]);")
-                    writer.line(f"acc[{row}][{at}] += x{row} * y{at};")
-            for row, at in places:
-                place = f"c + {row * self.panel + at * self.lanes}"
-                writer.line(f"tw_store({place}, tw_load({place}) + acc[{row}][{at}]);")
         writer.line()
 
     def copy_rows(self, product: FewRows) -> None:
@@ -122,5 +104,5 @@ class ExpandedColumns:
                 with writer.block(f"for (; row + {count} <= {self.rows}; row += {count})"):
                     x = f"rows + row * {self._pitch}L + first * {packing.taken}"
                     depth = f"(past - first) * {packing.taken}"
-                    writer.line(f"{product.name}_{count}({x}, floats, {depth}, c + row * {self.panel});")
+                    writer.line(f"{product.name}_{count}({x}, floats, c + row * {self.panel}, {depth}, floats);")
         product.finish(self.width)
