@@ -1,4 +1,4 @@
-"""The `gated_bf16` algorithm: `bf16` with a gate on the rows of A moved to the panels of B.
+"""The `gated_bf16` algorithm: `bf16` with a gate on the panels of B, or on the rows of A and moved to them.
 
 Panels are packed ahead of time without the gate. A task multiplies those that it reads by the gate, in fp32, and rounds
 them once more. Rows of A that are bf16 in memory are then read where they lie, instead of being scaled into a copy.
@@ -40,11 +40,19 @@ class Gated:
 
 
 def gated_of(workload: Workload, target: CpuTarget) -> Gated | None:
-    """The kernel with its gate on constant weights; None where that is not possible, and beside tiles of AMX."""
-    moved = gate_on_other_operand(workload.kernel) if isinstance(workload.kernel, Kernel) else None
-    if moved is None or not target.multiplies_bf16 or target.has_tiles:
+    """The kernel with its gate on constant weights, whichever operand has it.
+
+    None where that is not possible, and beside tiles of AMX.
+    """
+    if not isinstance(workload.kernel, Kernel) or not target.multiplies_bf16 or target.has_tiles:
         return None
-    workload = replace(workload, kernel=moved)
+    for kernel in (gate_on_other_operand(workload.kernel), workload.kernel):
+        if kernel is not None and (found := _on_weights(replace(workload, kernel=kernel), target)) is not None:
+            return found
+    return None
+
+
+def _on_weights(workload: Workload, target: CpuTarget) -> Gated | None:
     view = as_contraction(workload)
     if view is None or view.batch or not isinstance(view.b, Apply) or view.b.function != "mul":
         return None
