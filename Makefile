@@ -5,7 +5,7 @@ ARGS ?=
 BIN := .venv/bin
 PACKAGES := tilewright compiler service worker bench tests
 # Each process takes whole files, in the order that tests/pace.py gives them, and has one core: BLAS starts no threads.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # A GPU machine may have no network to prepare .venv from: there it is the machine's own Python.
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,7 @@ def kept() -> dict[str, float]:
     return dict(json.loads(TABLE.read_text())) if TABLE.exists() else {}
 
 
+@cache
 def name_of(path: Path) -> str:
     """A file as the table calls it."""
     return Path(os.path.relpath(path, ROOT)).as_posix()

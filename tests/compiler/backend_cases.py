@@ -32,6 +32,7 @@ from compiler.ir.open_shapes import OpenShapes
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from compiler.prove.sizes import cut, own_outputs
+from tests.conformance import collected
 
 TABLE = Path(__file__).with_name("backend_cases.txt")
 
@@ -74,13 +75,8 @@ class Verdict:
 @functools.cache
 def by_operator() -> Mapping[str, tuple[Any, ...]]:
     """The suite's cases, those over expanded functions left out, by the operator of their first node."""
-    from onnx.backend.test.case.node import collect_testcases  # seconds long: not for those who only import this file
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        collected = collect_testcases("")
     found: dict[str, list[Any]] = {}
-    for case in collected:
+    for case in collected():
         if "_expanded" not in case.name and case.model is not None and case.data_sets:
             found.setdefault(case.model.graph.node[0].op_type, []).append(case)
     return {name: tuple(cases) for name, cases in sorted(found.items())}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import random
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.conformance import collected
 
 EXTENTS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 100, 1000)
 NUMBERS = (-1, 0, 1, 2, 3, 7, 2**31 - 1, 2**31, -(2**31), 2**62, -(2**63))
@@ -27,13 +28,8 @@ OP_TYPES = [schema.name for schema in onnx.defs.get_all_schemas() if schema.doma
 @functools.cache
 def seeds() -> tuple[tuple[str, bytes, bytes], ...]:
     """Models of few nodes by name: with integer inputs and all but the first float input as constants, and as it is."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        collected = collect_testcases("")
     found = []
-    for case in collected:
+    for case in collected():
         if case.model is None or not case.data_sets or len(case.model.graph.node) > 3:
             continue
         try:

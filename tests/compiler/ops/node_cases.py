@@ -17,6 +17,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Operator, Unsupported
 from tests.compiler.ops.single import agree, plain_attribute, prepare, widened
+from tests.conformance import collected
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,8 @@ class Case:
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """Single-node cases whose tensors all have a dtype of ours, in the newest form of their operator."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        collected = collect_testcases("")
     found = []
-    for case in collected:
+    for case in collected():
         if case.model is None or not case.data_sets or len(case.model.graph.node) != 1:
             continue
         graph, opset = case.model.graph, case.model.opset_import[0].version

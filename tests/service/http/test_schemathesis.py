@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,8 +13,11 @@ import schemathesis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from schemathesis.config import SchemathesisConfig
+from schemathesis.core.result import Ok
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.schemas import OpenApiSchema
-from starlette.types import Receive, Scope, Send
 
 from service.config import Settings
 from service.db import workers
@@ -91,18 +93,6 @@ class Foreteller(Inspector):
         return {name: PREFLIGHT_EXAMPLE[name] for name in PREFLIGHT_EXAMPLE if name != "queue"}
 
 
-class Doorway:
-    """An ASGI app that stands for one which is made when the tests run, since the schema is needed before."""
-
-    app: FastAPI
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
-
-
-DOORWAY = Doorway()
-
-
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[FastAPI]:
     folder = tmp_path_factory.mktemp("fuzzed")
@@ -115,7 +105,6 @@ def app(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[Fa
         worker_alive_s=3600.0,
     )
     made = create_app(chosen, ring=RecordingRing(), inspector=Foreteller(ready=0))
-    DOORWAY.app = made
     yield made
     made.state.tilewright.db.dispose()
 
@@ -279,12 +268,10 @@ def _config() -> SchemathesisConfig:
     )
 
 
-def _schema() -> OpenApiSchema:
-    with tempfile.TemporaryDirectory() as folder:
-        app = create_app(Settings(data_dir=Path(folder)))
-        made = schemathesis.openapi.from_dict(app.openapi(), config=_config())
-        app.state.tilewright.db.dispose()
-    made.app = DOORWAY
+@pytest.fixture(scope="module")
+def schema(app: FastAPI) -> OpenApiSchema:
+    made = schemathesis.openapi.from_dict(app.openapi(), config=_config())
+    made.app = app
     return made
 
 
@@ -297,13 +284,35 @@ def _named(part: Any, there: dict[str, str]) -> Any:
     return there.get(part, part) if isinstance(part, str) else part
 
 
-SCHEMA = _schema()
+def _asked(schema: OpenApiSchema, operation: APIOperation[Any, Any, Any, Any], there: dict[str, str], key: str) -> None:
+    """All requests that are made for an operation. They are made here, since the plugin makes them when collecting."""
+
+    def answered_as_described(case: schemathesis.Case[Any]) -> None:
+        for part in ("path_parameters", "query", "body"):
+            setattr(case, part, _named(getattr(case, part), there))
+        for name in [name for name in case.headers or {} if name.lower() == "prefer"]:
+            del case.headers[name]  # waiting is tested in test_waiting
+        case.call_and_validate(headers={"Authorization": f"Bearer {key}"})
+
+    build_operation_test(
+        config=schema.config,
+        operation=operation,
+        test_func=answered_as_described,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+    )()
 
 
-@SCHEMA.parametrize()
-def test_every_answer_is_one_that_is_described(case: schemathesis.Case[Any], there: dict[str, str], key: str) -> None:
-    for part in ("path_parameters", "query", "body"):
-        setattr(case, part, _named(getattr(case, part), there))
-    for name in [name for name in case.headers or {} if name.lower() == "prefer"]:
-        del case.headers[name]  # waiting is tested in test_waiting
-    case.call_and_validate(headers={"Authorization": f"Bearer {key}"})
+def test_answers_about_a_job_are_as_described(schema: OpenApiSchema, there: dict[str, str], key: str) -> None:
+    _asked(schema, schema["/jobs/{job_id}"]["GET"], there, key)
+
+
+@pytest.mark.slow
+def test_every_answer_is_as_described(
+    schema: OpenApiSchema, there: dict[str, str], key: str, subtests: pytest.Subtests
+) -> None:
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
+        with subtests.test(operation.label):
+            _asked(schema, operation, there, key)

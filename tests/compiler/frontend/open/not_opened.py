@@ -40,3 +40,49 @@ NEVER_FED: Mapping[str, str] = {
     "STFT": "frame_step",
 }
 """By operator: the input without a value that its cases of onnx's conformance suite are refused for."""
+
+WITHOUT_CASES = {
+    "ByteTable",
+    "Cast",
+    "CastLike",
+    "ConvInteger",
+    "CumSum",
+    "Forest",
+    "GlobalLpPool",
+    "OneHot",
+    "PadBeyond",
+    "QLinearConv",
+    "RandomBits",
+    "SelectBoxes",
+}
+"""Operators here of which the suite has no case of one node whose first input can be open."""
+MADE_OF_OTHERS = {
+    "AffineGrid",
+    "Attention",
+    "Bernoulli",
+    "CausalConvWithState",
+    "CenterCropPad",
+    "ConstantOfShape",
+    "DFT",
+    "DeformConv",
+    "Det",
+    "Dropout",
+    "If",
+    "LinearAttention",
+    "MaxUnpool",
+    "NegativeLogLikelihoodLoss",
+    "OptionalGetElement",
+    "Range",
+    "RotaryEmbedding",
+    "STFT",
+    "Scan",
+    "Scatter",
+    "Shape",
+    "Size",
+    "SoftmaxCrossEntropyLoss",
+    "SplitToSequence",
+    "SwiGLU",
+    "TfIdfVectorizer",
+    "Upsample",
+}
+"""Operators with such cases that the front end replaces by others. Reading the suite takes long: hence the lists."""
