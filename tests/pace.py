@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache
@@ -48,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="keep what each file and each long test took in the repository",
     )
+    group.addoption(
+        "--minutes",
+        type=float,
+        help="the shortest files first; what has not begun after this time is skipped, and counted at the end",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Meter(QUICK_MOST_S if config.getoption("quick") else math.inf))
     if config.getoption("keep_seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Clock())
+    if config.getoption("minutes") is not None:
+        config.pluginmanager.register(Limit(config.getoption("minutes")))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -83,20 +91,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first; the order within a file stays."""
+    """Put the longest files first, or last where time is limited; the order within a file stays."""
     if config.getoption("quick"):
         slow = [item for item in items if any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
-    items[:] = longest_first(items, kept())
+    items[:] = longest_first(items, kept(), last=config.getoption("minutes") is not None)
 
 
-def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
-    """The items, file by file: no process is to be left alone with a long file when the others are done."""
+def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float], last: bool = False) -> list[pytest.Item]:
+    """The items, file by file: no process is to be left alone with a long file when the others are done.
+
+    last  the other way round: in a limited time, that runs the most tests
+    """
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         files[name_of(item.path)].append(item)
-    order = sorted(files, key=lambda file: (-seconds.get(file, UNKNOWN_S), file))
+    order = sorted(files, key=lambda file: (-seconds.get(file, UNKNOWN_S), file), reverse=last)
     return [item for file in order for item in files[file]]
 
 
@@ -119,6 +130,19 @@ def function_of(test: str) -> str:
 def processor_s() -> float:
     """Seconds of processor time that this process has had, with those of children that have ended."""
     return sum(os.times()[:4])
+
+
+class Limit:
+    """Skips the tests whose turn comes too late."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self._end = time.monotonic() + 60.0 * minutes
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() > self._end:
+            pytest.skip(f"its turn did not come within {self.minutes:g} minutes")
 
 
 class Meter:

@@ -49,6 +49,17 @@ def test_longest_files_come_first_unknown_ones_among_them_and_all_stay_whole() -
     ordered = pace.longest_first(items, {"a.py": 1.0, "b.py": pace.UNKNOWN_S + 1, "c.py": 1.0})
     files = ["b.py", "new.py", "a.py", "c.py"]
     assert [(one.path.name, one.name) for one in ordered] == [(file, name) for file in files for name in ("one", "two")]
+    last = pace.longest_first(items, {"a.py": 1.0, "b.py": pace.UNKNOWN_S + 1, "c.py": 1.0}, last=True)
+    assert [one.path.name for one in last[::2]] == files[::-1]
+
+
+@pytest.mark.parametrize(("minutes", "said"), [("10", "1 passed"), ("0", "1 skipped")])
+def test_what_has_not_begun_in_time_is_skipped_and_says_so(minutes: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("def test_it(): pass")
+    own = [sys.executable, "-m", "pytest", "-p", "tests.pace", "-rs", "-c", "/dev/null", "--minutes", minutes]
+    ran = subprocess.run([*own, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said in ran.stdout
+    assert ("its turn did not come within 0 minutes" in ran.stdout) == (minutes == "0")
 
 
 def test_quick_tests_start_no_process_and_load_no_compiler(tmp_path: Path) -> None:
