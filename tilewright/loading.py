@@ -51,6 +51,11 @@ class TensorSpec(Protocol):
         """The element type as numpy's."""
         ...
 
+    @property
+    def axes(self) -> Sequence[Any]:
+        """Of each axis its range (`low`, `opt`, `high`, `step`), None where its size is that in `shape`."""
+        ...
+
 
 class Binding(Protocol):
     """Shapes that a model runs."""

@@ -34,6 +34,7 @@ NEEDS = {
     **dict.fromkeys(("up", "legalise", "accelerate", "place", "minimise"), "server"),
     **dict.fromkeys(("race", "check", "reproduce", "redeploy"), "server"),
     "verify": "verify",
+    "serve": "serve",
 }
 """Command -> the extra that it needs, of those that need one before they need a server."""
 GIVES = {"cuda": ("pynvml", "nvidia"), "bench": ("onnxruntime", "openvino"), "npu": ("ai_edge_litert", "flatbuffers")}

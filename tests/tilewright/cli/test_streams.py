@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 
 import tilewright
 from bench import subjects
@@ -106,6 +107,7 @@ ROWS: tuple[Row, ...] = (
     Row("check @/m.onnx --against @/model.tw", "ok     latency", "running both in turns"),
     Row("run @/model.tw", "float32"),
     Row(f"generate @/decoder.tw --ids {IDS} --max-tokens 2", " ", "2 tokens: --max-tokens"),
+    Row("serve m=@/model.tw --port 0", "serving on http://127.0.0.1:", "m: cpu:"),
     Row("timeline @/model.tw --repeats 2 -o @/t.svg", "measured", "written: @/t.svg"),
     Row("targets", "AVX-512"),
     Row("operators", "Conv"),
@@ -225,6 +227,7 @@ def world(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         announce(running.Ready("http://127.0.0.1:1", data / "api_key", data, 1))
 
     monkeypatch.setattr(running, "up", up)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: None)
     profiles.save(profiles.Profiles({"lab": profiles.Profile("http://lab:1")}))
 
 

@@ -1,0 +1,211 @@
+"""An artifact that is served: replicas of it, the runs that wait for one, and the file that takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tilewright.errors import ClientError, UsageError
+from tilewright.loading import Model, load
+
+Given = TypeVar("Given")
+LOG = logging.getLogger("tilewright.serving")
+
+
+class Busy(ClientError):
+    """As many runs wait for a model as may."""
+
+    exit_status = 4
+    code = "busy"
+
+
+class Cores:
+    """Lanes that run at the same time, over all models; who waits is served in turn.
+
+    A run that needs more lanes than there are takes them all.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = count
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    @contextlib.asynccontextmanager
+    async def held(self, lanes: int) -> AsyncIterator[None]:
+        """These lanes, for as long as the context lasts. A caller that is cancelled leaves the queue."""
+        lanes = min(lanes, self.count)
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append((lanes, mine))
+        self._serve()
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self._give(lanes)
+            else:
+                self._waiting = [one for one in self._waiting if one[1] is not mine]
+                self._serve()
+            raise
+        try:
+            yield
+        finally:
+            self._give(lanes)
+
+    def _give(self, lanes: int) -> None:
+        self._free += lanes
+        self._serve()
+
+    def _serve(self) -> None:
+        """The first who waits goes first, however many lanes it needs."""
+        while self._waiting and self._waiting[0][0] <= self._free:
+            lanes, future = self._waiting.pop(0)
+            if not future.cancelled():
+                self._free -= lanes
+                future.set_result(None)
+
+
+class Replicas:
+    """The models of one file. Each runs one inference at a time, and all share its weights in memory."""
+
+    def __init__(self, path: Path, lanes: int | None) -> None:
+        self._open: Callable[[], Model] = lambda: load(path, lanes)
+        self.first = self._open()
+        self.lanes = int(getattr(self.first, "lanes", 1))
+        self._free = [self.first]
+        self._all = [self.first]
+        self._in_use = 0
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Says that a call of `run` follows, for which they stay open."""
+        with self._lock:
+            self._in_use += 1
+
+    def run(self, work: Callable[[Model], Given]) -> Given:
+        """What `work` gives for a model that nobody else runs meanwhile; opened where all are in use."""
+        try:
+            with self._lock:
+                model = self._free.pop() if self._free else None
+            if model is None:
+                model = self._open()
+                with self._lock:
+                    self._all.append(model)
+            try:
+                return work(model)
+            finally:
+                with self._lock:
+                    self._free.append(model)
+        finally:
+            with self._lock:
+                self._in_use -= 1
+            self._close_when_over()
+
+    def end(self) -> None:
+        """Close them when the last run has ended."""
+        self._is_over = True
+        self._close_when_over()
+
+    def _close_when_over(self) -> None:
+        with self._lock:
+            models = [] if self._in_use or not self._is_over else self._all
+            self._all = self._all if models is not self._all else []
+        for model in models:
+            model.close()
+
+
+def ran(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A run whose refusals are `UsageError`; one that fails is a `ClientError` with the status 500."""
+    try:
+        return model.run(inputs)
+    except model.errors as error:
+        message, _, fix = str(error).partition(" Fix: ")
+        if type(error).__name__ == "InputError":
+            raise UsageError(message.rstrip("."), fix) from error
+        raise ClientError(message.rstrip("."), fix, status=500) from error
+
+
+class Served:
+    """A model by the name under which it is served.
+
+    queue  runs that may wait for lanes; one more is refused
+    """
+
+    def __init__(self, name: str, path: Path, cores: Cores, lanes: int | None = None, queue: int = 64) -> None:
+        self.name, self.path, self.queue = name, path, queue
+        self.waiting = 0
+        self._cores, self._lanes = cores, lanes
+        self._threads = ThreadPoolExecutor(cores.count, thread_name_prefix=f"serve-{name}")
+        self._state = self._seen()
+        self._replicas = Replicas(path, lanes)
+
+    @property
+    def replicas(self) -> int:
+        """Runs that the cores have room for at a time."""
+        return max(1, self._cores.count // self._replicas.lanes)
+
+    @property
+    def model(self) -> Model:
+        """The first replica, for what it says of itself."""
+        return self._replicas.first
+
+    async def do(self, work: Callable[[Model], Given]) -> Given:
+        """What `work` gives for a replica that is its own, on a thread. Raises `Busy`, and what `work` raises.
+
+        A caller that is cancelled while it waits is forgotten; work that has begun ends, and its replica is free then.
+        """
+        if self.waiting >= self.queue:
+            raise Busy(f"{self.waiting} runs wait for the model {self.name}", fix="send it again later")
+        self.waiting += 1
+        held = contextlib.AsyncExitStack()
+        try:
+            await held.enter_async_context(self._cores.held(self._replicas.lanes))
+        finally:
+            self.waiting -= 1
+        replicas = self._replicas
+        replicas.begin()
+        return await asyncio.shield(asyncio.ensure_future(self._carried_out(replicas, held, work)))
+
+    async def _carried_out(
+        self, replicas: Replicas, held: contextlib.AsyncExitStack, work: Callable[[Model], Given]
+    ) -> Given:
+        async with held:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, replicas.run, work)
+
+    async def reload(self) -> bool:
+        """Load the file again if it was replaced; whether it was. Runs that have begun end on the old one.
+
+        A file that cannot be loaded changes nothing, and is tried again when it changes.
+        """
+        state = self._seen()
+        if state in (None, self._state):
+            return False
+        self._state = state
+        try:
+            fresh = await asyncio.to_thread(Replicas, self.path, self._lanes)
+        except (ClientError, OSError, ValueError) as error:
+            LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
+            return False
+        old, self._replicas = self._replicas, fresh
+        old.end()
+        LOG.info("%s: %s was replaced, and loaded", self.name, self.path)
+        return True
+
+    def _seen(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def close(self) -> None:
+        """End all threads, after the runs that have begun, and free the models."""
+        self._threads.shutdown()
+        self._replicas.end()
