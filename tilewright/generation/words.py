@@ -38,6 +38,9 @@ class Words:
         except Exception as error:  # the package raises nothing narrower
             fix = "give the tokenizer.json that the model was published with"
             raise UsageError(f"{file} is no tokenizer: {error}", fix=fix) from error
+        # What a file says of batches would fill a text up, or cut it without a word.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
         self.file = file
 
     @property

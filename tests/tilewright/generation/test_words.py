@@ -27,6 +27,15 @@ def tokenizer(path: Path) -> Path:
     }
     text = {
         "version": "1.0",
+        "truncation": {"max_length": 12, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
+        "padding": {
+            "strategy": {"Fixed": 16},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": LETTERS[0],
+        },
         "added_tokens": [{"id": 0, "content": LETTERS[0], **end}],
         "pre_tokenizer": level,
         "decoder": level,
@@ -45,12 +54,19 @@ class Tokenizer:
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._vocabulary = vocabulary
+        self.pads, self.most = 16, 12
         # Letters for the bytes above 127, and for the space, as ByteLevel has them; of what occurs here.
         self._bytes = {"Ã": 0xC3, "¤": 0xA4, "Ġ": 0x20}
 
     @classmethod
     def from_file(cls, file: str) -> Tokenizer:
         return cls(json.loads(Path(file).read_text())["model"]["vocab"])
+
+    def no_padding(self) -> None:
+        self.pads = 0
+
+    def no_truncation(self) -> None:
+        self.most = 1 << 30
 
     def get_vocab_size(self) -> int:
         return len(self._vocabulary)
@@ -65,7 +81,7 @@ class Tokenizer:
             word = max(filter(left.startswith, self._vocabulary), key=len)
             found.append(self._vocabulary[word])
             left = left[len(word) :]
-        return Encoded(found)
+        return Encoded(found[: self.most] + [0] * (self.pads - len(found)))
 
     def decode(self, ids: list[int]) -> str:
         words = {at: word for word, at in self._vocabulary.items()}
@@ -81,6 +97,10 @@ def words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     else:
         monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Tokenizer))
     return Words(tokenizer(tmp_path / "tokenizer.json"))
+
+
+def test_a_text_is_neither_filled_up_nor_cut_as_the_file_says_of_batches(words: Words) -> None:
+    assert words.ids("a" * 20) == [1] * 20
 
 
 def test_text_becomes_tokens_and_text_again(words: Words) -> None:
