@@ -70,6 +70,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.foreign",
             "packages of others that use ONNX Runtime, unchanged, on a session of ours: what they say, and times",
         ),
+        "serve": (
+            "bench.serve",
+            "a model behind HTTP at several numbers of callers, beside ONNX Runtime behind the same server",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

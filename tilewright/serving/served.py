@@ -74,9 +74,9 @@ class Cores:
 class Replicas:
     """The models of one file. Each runs one inference at a time, and all share its weights in memory."""
 
-    def __init__(self, path: Path, lanes: int | None) -> None:
-        self._open: Callable[[], Model] = lambda: load(path, lanes)
-        self.first = self._open()
+    def __init__(self, opened: Callable[[], Model]) -> None:
+        self._open = opened
+        self.first = opened()
         self.lanes = int(getattr(self.first, "lanes", 1))
         self._free = [self.first]
         self._all = [self.first]
@@ -135,16 +135,27 @@ def ran(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 class Served:
     """A model by the name under which it is served.
 
-    queue  runs that may wait for lanes; one more is refused
+    lanes   of a run; None: as it was compiled for
+    queue   runs that may wait for lanes; one more is refused
+    opened  a model of the file at `path`; None: the artifact that it is
     """
 
-    def __init__(self, name: str, path: Path, cores: Cores, lanes: int | None = None, queue: int = 64) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        cores: Cores,
+        lanes: int | None = None,
+        queue: int = 64,
+        opened: Callable[[], Model] | None = None,
+    ) -> None:
         self.name, self.path, self.queue = name, path, queue
         self.waiting = 0
-        self._cores, self._lanes = cores, lanes
+        self._cores = cores
+        self._opened = opened or (lambda: load(path, lanes))
         self._threads = ThreadPoolExecutor(cores.count, thread_name_prefix=f"serve-{name}")
         self._state = self._seen()
-        self._replicas = Replicas(path, lanes)
+        self._replicas = Replicas(self._opened)
 
     @property
     def replicas(self) -> int:
@@ -189,7 +200,7 @@ class Served:
             return False
         self._state = state
         try:
-            fresh = await asyncio.to_thread(Replicas, self.path, self._lanes)
+            fresh = await asyncio.to_thread(Replicas, self._opened)
         except (ClientError, OSError, ValueError) as error:
             LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
             return False

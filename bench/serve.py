@@ -1,0 +1,268 @@
+"""`python -m bench serve`: a model behind HTTP, asked by several callers, beside ONNX Runtime behind the same server.
+
+The peer is `tilewright serve`'s own application with an ONNX Runtime session for a model, so that what differs is what
+runs the model. Each answers the same requests, binary as in the protocol, in turns; callers ask again at once. Beside
+the time of answers stands the processor time of a request, which says most on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import httpx
+import numpy as np
+import onnxruntime
+import uvicorn
+from rich.console import Console
+
+import tilewright
+from bench import subjects
+from bench.ending import ended
+from compiler.contract import CompileOptions
+from compiler.pipeline import compile_model
+from compiler.request import Request
+from tilewright.cli.serve import SWITCH_S
+from tilewright.loading import Model
+from tilewright.serving.app import HEADER_LENGTH, Serving
+from tilewright.serving.served import Cores, Served
+from tilewright.serving.tensors import DATATYPES
+
+CALLERS = (1, 8, 64)
+TURNS = 3
+TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+"""ONNX Runtime's names of types that are not `tensor(NAME)` with the name that numpy has."""
+ALONE_S = 3.0
+"""How long the artifact runs without a server."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one server did for some callers. Times are milliseconds."""
+
+    engine: str
+    callers: int
+    per_second: float
+    median_ms: float
+    p99_ms: float
+    processor_ms: float
+    resident_mib: float
+
+
+class Spec(NamedTuple):
+    """A tensor of ONNX Runtime's session, as a server asks for it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """Of its arrays."""
+        return np.dtype(self.dtype)
+
+    @property
+    def axes(self) -> tuple[None, ...]:
+        """None is open."""
+        return (None,) * len(self.shape)
+
+
+class Peer:
+    """ONNX Runtime with one thread, as a model that is served."""
+
+    errors = (onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,)
+    lanes = 1
+    manifest: Mapping[str, Any] = {"target": "onnxruntime"}
+
+    def __init__(self, file: Path) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.inputs, self.outputs = (
+            tuple(Spec(one.name, TYPES.get(one.type, one.type[7:-1]), tuple(one.shape)) for one in side)
+            for side in (self._session.get_inputs(), self._session.get_outputs())
+        )
+        self.bindings = (self,)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Outputs by name."""
+        names = [one.name for one in self.outputs]
+        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+
+    def close(self) -> None:
+        """Nothing: its memory goes with it."""
+
+
+def serve_peer(model: Path, listening: int) -> None:
+    """Until it is stopped."""
+    cores = Cores(len(os.sched_getaffinity(0)))
+    served = Served("m", model, cores, queue=1 << 10, opened=lambda: cast(Model, Peer(model)))
+    sys.setswitchinterval(SWITCH_S)
+    app = Serving({"m": served}).app()
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[socket.socket(fileno=listening)])
+
+
+@contextlib.contextmanager
+def serving(engine: str, file: Path) -> Iterator[tuple[int, int]]:
+    """A server's port and process, as long as the context lasts."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        port = listening.getsockname()[1]
+        if engine == "tilewright":
+            listening.close()
+            command = ["-m", "tilewright", "serve", f"m={file}", "--port", str(port), "--queue", "1024"]
+        else:
+            command = ["-m", "bench.serve", str(file), "--peer", str(listening.fileno())]
+        fds = () if engine == "tilewright" else (listening.fileno(),)
+        process = subprocess.Popen([sys.executable, *command], pass_fds=fds, stdout=subprocess.DEVNULL)
+        try:
+            _await(port, process)
+            yield port, process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _await(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"http://127.0.0.1:{port}/v2/models/m/ready").status_code == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"a server ended with status {process.returncode}")
+
+
+def request(feeds: Mapping[str, np.ndarray]) -> bytes:
+    """All bytes of an inference."""
+    inputs = [
+        {
+            "name": name,
+            "datatype": DATATYPES[str(array.dtype)],
+            "shape": array.shape,
+            "parameters": {"binary_data_size": array.nbytes},
+        }
+        for name, array in feeds.items()
+    ]
+    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    body = b"".join((head, *(array.tobytes() for array in feeds.values())))
+    lines = ("POST /v2/models/m/infer HTTP/1.1", "Host: bench", f"Content-Length: {len(body)}")
+    return "\r\n".join((*lines, f"{HEADER_LENGTH}: {len(head)}", "", "")).encode() + body
+
+
+async def load(port: int, sent: bytes, callers: int, seconds: float) -> list[float]:
+    """Seconds of each answer that began and ended within this time."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def call() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (begin := time.perf_counter()) < end:
+            writer.write(sent)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith("http/1.1 200"), head
+            await reader.readexactly(int(head.partition("\r\ncontent-length:")[2].split()[0]))
+            times.append(time.perf_counter() - begin)
+        writer.close()
+
+    await asyncio.gather(*(call() for _ in range(callers)))
+    return times
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process, MiB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measured(files: Mapping[str, Path], sent: bytes, callers: Sequence[int], seconds: float) -> Iterator[Row]:
+    """A row for each server and number of callers; servers take turns."""
+    with contextlib.ExitStack() as running:
+        up = {engine: running.enter_context(serving(engine, file)) for engine, file in files.items()}
+        for count in callers:
+            times: dict[str, list[float]] = {engine: [] for engine in up}
+            used = dict.fromkeys(up, 0.0)
+            for _ in range(TURNS):
+                for engine, (port, pid) in up.items():
+                    before = processor_s(pid)
+                    times[engine] += asyncio.run(load(port, sent, count, seconds / TURNS))
+                    used[engine] += processor_s(pid) - before
+            for engine, (_, pid) in up.items():
+                took = sorted(times[engine])
+                yield Row(
+                    engine,
+                    count,
+                    len(took) / seconds,
+                    1e3 * statistics.median(took),
+                    1e3 * took[min(len(took) - 1, len(took) * 99 // 100)],
+                    1e3 * used[engine] / len(took),
+                    resident_mib(pid),
+                )
+
+
+def alone_ms(artifact: Path, feeds: Mapping[str, np.ndarray]) -> float:
+    """Processor milliseconds of a run without a server."""
+    with tilewright.load(artifact) as model:
+        model.run(feeds)
+        begin, end, runs = time.process_time(), time.perf_counter() + ALONE_S, 0
+        while time.perf_counter() < end:
+            model.run(feeds)
+            runs += 1
+        return 1e3 * (time.process_time() - begin) / runs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, or as `ended` says."""
+    parser = argparse.ArgumentParser(prog="python -m bench serve", description=__doc__)
+    parser.add_argument("model", help="a network of the zoo, or an .onnx file with inputs of fixed shapes")
+    parser.add_argument("--callers", type=int, nargs="+", default=CALLERS, help="who ask at a time (1 8 64)")
+    parser.add_argument("--seconds", type=float, default=9.0, help="for each server and number of callers (9)")
+    parser.add_argument("--budget", type=float, default=5.0, help="seconds of measuring when compiling (5)")
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.peer is not None:
+        serve_peer(Path(given.model), given.peer)
+        return 0
+    return ended(lambda: _measure(given), parser, Console(stderr=True))
+
+
+def _measure(given: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        subject, artifact = subjects.subject(given.model, Path(folder)), Path(folder) / "m.tw"
+        options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": given.budget, **subject.options})
+        compile_model(Request(subject.file, artifact, options))
+        with tilewright.load(artifact) as model:
+            feeds = model.random_inputs()
+        alone, rows = alone_ms(artifact, feeds), []
+        print(f"{subject.name}: {alone:.3f} processor ms a run without a server, one thread\n")
+        print("| callers | engine | requests a second | median ms | p99 ms | processor ms a request | resident MiB |")
+        print("|---|---|---|---|---|---|---|")
+        files = {"tilewright": artifact, "onnxruntime": subject.file}
+        for row in measured(files, request(feeds), given.callers, given.seconds):
+            rows.append({"model": subject.name, "alone_ms": alone, **asdict(row)})
+            times = f"{row.per_second:.0f} | {row.median_ms:.2f} | {row.p99_ms:.1f} | {row.processor_ms:.3f}"
+            print(f"| {row.callers} | {row.engine} | {times} | {row.resident_mib:.0f} |", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
