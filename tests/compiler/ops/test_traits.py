@@ -19,7 +19,7 @@ import pytest
 from compiler.ir.expr import Apply
 from compiler.ir.kernel import Block, Kernel
 from compiler.ops import MODEL_OPERATORS as OPERATORS
-from compiler.ops import having
+from compiler.ops import having as having_of_all
 from compiler.ops.operator import Unsupported
 from compiler.ops.traits import Trait
 from tests.compiler.ops.node_cases import Case, cases
@@ -32,6 +32,11 @@ NEVER_TYPED = {"NonZero", "NonMaxSuppression", "Unique"}
 """The size of their results depends on data: nothing asks for their traits."""
 STEP = 2.0
 """A power of two, by which multiplying rounds nothing."""
+
+
+def having(trait: Trait) -> frozenset[str]:
+    """Of the operators of ai.onnx, which have samples."""
+    return having_of_all(trait) & set(OPERATORS)
 
 
 def schema(name: str) -> Any:
@@ -503,8 +508,7 @@ def test_a_resampling_operator_interpolates_between_elements(name: str) -> None:
 
 
 def test_recurrent_operators_have_a_hidden_state() -> None:
-    found = {name for name in OPERATORS if "hidden_size" in schema(name).attributes}
-    assert found == having(Trait.RECURRENT) & set(OPERATORS)
+    assert {name for name in OPERATORS if "hidden_size" in schema(name).attributes} == having(Trait.RECURRENT)
 
 
 # Axes and encodings
@@ -532,7 +536,7 @@ def test_quantised_operators_are_those_with_a_zero_point() -> None:
     def has_zero_point(name: str) -> bool:
         return any("zero_point" in formal.name for formal in (*schema(name).inputs, *schema(name).outputs))
 
-    assert {name for name in OPERATORS if has_zero_point(name)} == having(Trait.QUANTISED) & set(OPERATORS)
+    assert {name for name in OPERATORS if has_zero_point(name)} == having(Trait.QUANTISED)
 
 
 def test_indices_are_the_inputs_that_the_schema_calls_so() -> None:
