@@ -27,7 +27,7 @@ LAYERS_S = 0.05
 """For which an engine runs while it notes its layers."""
 
 FROM_BYTES = {
-    OURS: {"ConvInteger", "MatMulInteger"},
+    OURS: {"ConvInteger", "ConvTransposeInteger", "MatMulInteger"},
     "onnxruntime": {
         *("QLinearConv", "ConvInteger", "QGemm", "QLinearMatMul", "MatMulInteger"),
         *("MatMulIntegerToFloat", "DynamicQuantizeMatMul"),

@@ -270,6 +270,16 @@ def big_recurrent(g: GraphBuilder) -> None:
     g.output("y", g.nodes("LSTM", inputs, [(4, 1, 1, hidden)], hidden_size=hidden)[0])
 
 
+def coded_recurrent(g: GraphBuilder) -> None:
+    """An LSTM by codes of 8 bits, whose input and states are quantised as they come."""
+    hidden, features = pick(g, 48, 64), pick(g, 16, 32)
+    codes = [g.constant(g.rng.integers(-127, 128, (1, n, 4 * hidden)).astype(np.int8)) for n in (features, hidden)]
+    scale, zero = g.constant(np.full(1, 0.01, np.float32)), g.constant(np.zeros(1, np.int8))
+    inputs = [g.input("x", (4, 1, features)), *codes, *(None,) * 5, *(scale, zero) * 2]
+    shapes = [(4, 1, 1, hidden)]
+    g.output("y", g.nodes("DynamicQuantizeLSTM", inputs, shapes, domain="com.microsoft", hidden_size=hidden)[0])
+
+
 def ordered(g: GraphBuilder) -> None:
     """Sums of what lies before, along an axis."""
     x = g.input("x", (pick(g, 3, 8), pick(g, 20, 64), pick(g, 5, 16)))
@@ -440,7 +450,7 @@ FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
         ),
         *(pruned_convolution, byte_product, pruned_byte_product, byte_convolution, byte_groups),
         *(pruned_byte_convolution, byte_pool, byte_attention, recurrent, big_recurrent, ordered, mapped, turned),
-        *(selected, quantised_product),
+        *(selected, quantised_product, coded_recurrent),
     )
 }
 

@@ -103,6 +103,7 @@ OF_EVERY_ALGORITHM: tuple[tuple[str, str, str], ...] = (
     ("attention-2", "cpu:x86-64-v4-amx", "bf16"),
     ("big_recurrent-0", "cpu:x86-64-v3", "fp32"),
     ("byte_attention-0", "cpu:x86-64-v4-bf16", "bf16"),
+    ("coded_recurrent-0", "cpu:x86-64-v3", "fp32"),
     ("decoded-0", "cpu:x86-64-v4", "fp32"),
     ("encoder-0", "cuda:sm_90", "bf16"),
     ("encoder-5", "cuda:sm_86", "fp32"),

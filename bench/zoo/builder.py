@@ -400,7 +400,8 @@ class GraphBuilder:
             ],
         )
         graph.initializer.extend(self._initializers)
-        opsets = [helper.make_opsetid("", OPSET)]
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
         return helper.make_model(graph, producer_name="tilewright-zoo", opset_imports=opsets, ir_version=IR_VERSION)
 
     def _unique(self, hint: str) -> str:

@@ -75,3 +75,29 @@ class Groups:
             return np.ascontiguousarray(packed)
         sums = flat.sum(axis=1, dtype=np.float64).astype(np.int32)
         return np.concatenate([packed, sums.view(self.dtype.numpy)], axis=1)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Groups of two numbers of 16 bits in a lane, each stored in as many bits as `dtype` has: 8, or 16."""
+
+    panels: Panels
+    dtype: DType
+
+    @property
+    def _wide(self) -> Groups:
+        return Groups(self.panels, DType.I16)
+
+    @property
+    def groups(self) -> int:
+        """Steps of k."""
+        return self._wide.groups
+
+    @property
+    def elements(self) -> int:
+        """Elements of `dtype` in all panels, with padding."""
+        return self._wide.elements
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant as dtype[panels, elements of a panel]."""
+        return self._wide.pack(constant).astype(self.dtype.numpy)

@@ -6,19 +6,23 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from compiler.forms.normal_form import without_unit_axes
-from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjuncts
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
+CODES = (DType.I8, DType.I16)
+"""Of matrices that whole numbers of 16 bits are multiplied by."""
+
 
 @dataclass(frozen=True)
 class Product:
     """A block temp[b, column] = sum over k of a[b, k] w[k, column], w being a part of a constant.
 
-    `start` is w's first element in the row-major constant, `steps` its strides along k and the columns.
+    `start` is w's first element in the row-major constant, `steps` its strides along k and the columns. `dtype` is that
+    of w's elements; where it is an integer, `a` too is whole numbers, of 16 bits.
     """
 
     block: Block
@@ -26,6 +30,7 @@ class Product:
     matrix: str
     start: int
     steps: tuple[int, int]
+    dtype: DType = DType.F32
 
     @property
     def column(self) -> Axis:
@@ -59,8 +64,8 @@ class End:
 class Recurrence:
     """A kernel over the sequential axis `time`, and `batch` if there is more than one element.
 
-    `blocks` are Products, and maps along at most one axis of their own. `ahead` are those products that need no earlier
-    step. `end` is where it ends, if that is known only while running.
+    `blocks` are Products, maps along at most one axis of their own, and extremes along one. `ahead` are those products
+    that need no earlier step. `end` is where it ends, if that is known only while running.
     """
 
     kernel: Kernel
@@ -79,6 +84,11 @@ class Recurrence:
         """The temporaries of products whose rows depend on inputs alone: they can be made for many steps at a time."""
         temps = {temp.name for temp in self.kernel.temps}
         return frozenset(p.into for p in self.products if not any(load.slot in temps for load in p.a.loads))
+
+    @property
+    def codes(self) -> DType | None:
+        """The type of the matrices that states are multiplied by, where they are integers."""
+        return next((product.dtype for product in self.products if product.dtype is not DType.F32), None)
 
     @property
     def sequences(self) -> int:
@@ -117,7 +127,7 @@ def as_recurrence(workload: Workload) -> Recurrence | None:
     constants = {slot.name for slot, known in zip(kernel.inputs, workload.constant, strict=True) if known}
     blocks = []
     for block in kernel.blocks:
-        seen = _product(block, kernel, constants) if block.monoid else _map(block)
+        seen = _product(block, kernel, constants) if block.monoid == "sum" else _map(block)
         if seen is None:
             return None
         blocks.append(seen)
@@ -141,7 +151,7 @@ def recurs_by(kernel: Kernel | Routine, slot: Slot) -> bool:
 
 
 def _map(block: Block) -> Block | None:
-    own = len(block.axes) <= 1 and not block.sequential
+    own = len(block.axes) + len(block.reduction) <= 1 and block.monoid in ("", "min", "max") and not block.sequential
     return block if own and all(value.dtype is DType.F32 for value in block.values) else None
 
 
@@ -157,12 +167,17 @@ def _product(block: Block, kernel: Kernel, constants: set[str]) -> Product | Non
         return None
     (column,), (depth,) = block.axes, block.reduction
     for a, w in (value.args, value.args[::-1]):
-        if not isinstance(w, Load) or w.slot not in constants or column in a.axes or w.type is not DType.F32:
+        whole = a.arg if isinstance(a, Cast) and a.arg.dtype is DType.I16 else None
+        if whole is not None and isinstance(w, Cast) and w.arg.dtype in CODES:
+            a, w = whole, w.arg
+        if not isinstance(w, Load) or w.slot not in constants or column in a.axes:
+            continue
+        if w.type is not DType.F32 and a is not whole:
             continue
         flat = flatten(w.index, kernel.slots[w.slot].type.dims)
         along = flat.coefficient(depth), flat.coefficient(column)
         if flat.axes == {depth, column} and None not in along:
-            return Product(block, a, w.slot, flat.const, (along[0] or 0, along[1] or 0))
+            return Product(block, a, w.slot, flat.const, (along[0] or 0, along[1] or 0), w.type)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,9 +33,14 @@ class Composition:
 
     def call(self, op: str, *inputs: str, **attrs: AttrValue) -> str:
         """The name of the one result of an operator in its newest form."""
-        name = f"{self._prefix}t{len(self._calls)}"
-        self._calls.append(Call(op, inputs, (name,), attrs))
+        (name,) = self.results(op, inputs, 1, **attrs)
         return name
+
+    def results(self, op: str, inputs: Sequence[str], count: int, **attrs: AttrValue) -> tuple[str, ...]:
+        """The names of so many results of an operator."""
+        names = tuple(f"{self._prefix}t{len(self._calls)}{'_' * at}" for at in range(count))
+        self._calls.append(Call(op, tuple(inputs), names, attrs))
+        return names
 
     def cast(self, name: str, found: DType, wanted: DType) -> str:
         """A value of one element type in another; itself where they are the same."""

@@ -40,7 +40,8 @@ from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
-from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
+from compiler.frontend.own import MOST_NAMED, ZIP_MAP, coded_lstm, forest, number_of, random_bits, zip_map
+from compiler.frontend.packed import OWN_LSTM
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.regions import attempt
 from compiler.frontend.schema import Form, check_types, form_of
@@ -570,6 +571,7 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     **{name: of_numbers(rule) for name, rule in {FLEX_ATTENTION: flex_attention, **SEQUENCES}.items()},
     NUMBER_OF: number_of,
     OWN_FOREST: forest,
+    OWN_LSTM: coded_lstm,
     RANDOM_BITS: random_bits,
     ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from compiler.frontend.legalise import plain_attr
 from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
-from compiler.frontend.open.site import capacities
+from compiler.frontend.open.site import OpenSite, capacities
 from compiler.frontend.open.values import as_number
 from compiler.frontend.open.views import capacity, gathered, linear
 from compiler.frontend.scope import Scope
@@ -17,6 +18,7 @@ from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.forest import FOREST
 from compiler.ops.operator import Unsupported
+from compiler.ops.recurrent import CODED
 
 Ids = tuple[int | None, ...]
 ZIP_MAP = "ai.onnx.ml::ZipMap"
@@ -92,6 +94,15 @@ def forest(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
         return (values.node(FOREST, ids, attrs),)
     found = values.node(FOREST, (*ids, values.scalar(rows)), attrs)
     return (values.settled(found, (rows, values.graph.type(found).dims[1]), padded=False),)
+
+
+def coded_lstm(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """A layer over bytes, of which the steps may be an open number, in a definition of the compiler's own."""
+    if scope.named:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
+    count = max(position + 1 for position, name in enumerate(call.outputs) if name)
+    return tuple(recurrence(OpenSite(walk.values, CODED, ids, attrs, count)))
 
 
 def zip_map(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:

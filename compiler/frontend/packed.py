@@ -14,12 +14,13 @@ from compiler.encodings.aside import aside
 from compiler.encodings.found import Found
 from compiler.frontend.composition import Composition
 from compiler.frontend.fused import AGAIN, across, is_there, real
-from compiler.frontend.model import Call, Expansion
+from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
 from compiler.frontend.tensors import CODES
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
+OWN_LSTM = "tilewright::DynamicQuantizeLSTM"
 DEQUANTISED: Found[np.ndarray] = Found()
 """Matrices by their codes, which several bindings of a model share."""
 ROWS_AT_ONCE = 64
@@ -43,12 +44,9 @@ def to_float(site: Site) -> Expansion:
 def dynamic(site: Site) -> Expansion:
     """DynamicQuantizeMatMul: A quantised by its own range, then `to_float`. Inputs: A, B, scale and zero of B, bias."""
     composition = Composition(site)
-    a, scale, zero = (f"q{part}" for part in "ysz")
-    quantised = Call("DynamicQuantizeLinear", ("x0",), (a, scale, zero))
+    a, scale, zero = composition.results("DynamicQuantizeLinear", ("x0",), 3)
     operands = (a, "x1", zero, _or_none(site, 3))
-    y = _product(site, composition, operands, (scale, "x2"), _or_none(site, 4))
-    plain = composition.gives(y)
-    return Expansion(plain.inputs, plain.outputs, (quantised, *plain.calls), plain.constants)
+    return composition.gives(_product(site, composition, operands, (scale, "x2"), _or_none(site, 4)))
 
 
 def _product(
@@ -238,29 +236,49 @@ def _rows(
 
 
 def lstm(site: Site) -> Expansion:
-    """DynamicQuantizeLSTM: an LSTM whose weights are dequantised: [directions, inputs, 4 hidden], scales for each row.
+    """DynamicQuantizeLSTM: products of x and W as bytes, then an LSTM whose states are made bytes at every step.
 
-    Its inputs and states are left as they are, where ONNX Runtime rounds them to 8 bits at each step.
+    Inputs: as of an LSTM but for W and R, codes [directions, inputs, 4 hidden]; then scale and zero point of W and of
+    R, for a direction or each of its rows. x has one range, of all steps that a sequence has.
     """
     composition = Composition(site)
+    call, ((directions, features, rows), wide) = composition.call, (site.given(1).dims, CODES[DType.I16])
+
+    def each(position: int, *dims: int) -> str:
+        """A scale or zero point for each row of each direction."""
+        parts = composition.reshape(f"x{position}", directions, -1)
+        return composition.reshape(call("Expand", parts, composition.ints(directions, rows)), *dims)
+
+    octets, scale, zero = composition.results("DynamicQuantizeLinear", (_as_long(site, composition),), 3)
+    w = composition.reshape(call("Transpose", "x1", perm=(1, 0, 2)), features, directions * rows)
+    sums = _product(site, composition, (octets, w, zero, each(9, -1)), (scale, each(8, -1)), "")
+    r = call("Sub", call("Cast", "x2", to=wide), call("Cast", each(11, directions, 1, rows), to=wide))
+    r = call("Transpose", r, perm=(0, 2, 1))
+    r = call("Cast", r, to=CODES[DType.I8]) if _are_bytes(site) else r
+    rest = (_or_none(site, at) for at in range(3, 8))
+    given = (sums, "", r, *rest, each(10, directions, rows))
+    return composition.gives(*composition.results(OWN_LSTM, given, len(site.results), **site.call.attrs))
+
+
+def _are_bytes(site: Site) -> bool:
+    """Whether the codes of R less their zero points are known, and signed bytes."""
+    codes, zeros = site.constants[2], site.constants[11]
+    if codes is None or zeros is None:
+        return False
+    whole = codes.astype(np.int16) - (zeros.reshape(len(codes), 1, -1) if zeros.size > 1 else zeros).astype(np.int16)
+    return bool(whole.min() >= -128 and whole.max() <= 127)
+
+
+def _as_long(site: Site, composition: Composition) -> str:
+    """x with zeros past the longest sequence, which no range has to hold."""
+    if not is_there(site, 4):
+        return "x0"
     call = composition.call
-
-    def weights(position: int, scale: int) -> str:
-        directions, of = site.given(position).dims[0], site.given(scale)
-        shape = (directions, 1, of.elements // directions if of.elements > 1 else 1)
-        factor, zero, whole = (
-            composition.cast(name, site.given(at).dtype, DType.F32)
-            for at, name in ((scale, f"x{scale}"), (scale + 1, f"x{scale + 1}"), (position, f"x{position}"))
-        )
-        if of.elements > 1:
-            factor, zero = (composition.reshape(name, *shape) for name in (factor, zero))
-        return call("Transpose", call("Mul", call("Sub", whole, zero), factor), perm=(0, 2, 1))
-
-    w, r = weights(1, 8), weights(2, 10)
-    rest = [_or_none(site, at) for at in range(3, 8)]
-    lone = Call("LSTM", ("x0", w, r, *rest), site.results, site.call.attrs)
-    plain = composition.gives()
-    return Expansion(plain.inputs, plain.outputs, (*plain.calls, lone), plain.constants)
+    steps = call("Slice", call("Shape", "x0"), composition.ints(0), composition.ints(1))
+    ordinals = call("CumSum", call("Expand", composition.ints(1), steps), composition.ints(0))
+    longest = call("ReduceMax", call("Cast", "x4", to=CODES[DType.I64]), keepdims=0)
+    read = call("Unsqueeze", call("LessOrEqual", ordinals, longest), composition.ints(1, 2))
+    return call("Where", read, "x0", composition.constant(np.zeros((), np.float32)))
 
 
 PACKED: dict[str, Callable[[Site], Expansion]] = {

@@ -64,7 +64,10 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
 
 MODEL_OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
 """Every operator of ai.onnx the compiler has a record for."""
-_OWN = (*bounds.OPERATORS, *boxes.OWN, *byte_table.OPERATORS, *forest.OPERATORS, *random.OPERATORS)
+_OWN = (
+    *(*bounds.OPERATORS, *boxes.OWN, *byte_table.OPERATORS, *convolution.OWN, *forest.OPERATORS, *random.OPERATORS),
+    *recurrent.OWN,
+)
 OPERATORS: Mapping[str, Operator] = {**MODEL_OPERATORS, **{operator.name: operator for operator in _OWN}}
 """These and the compiler's own, which no model contains."""
 

@@ -1,4 +1,6 @@
-"""Convolutions: Conv, ConvTranspose and the integer forms ConvInteger and QLinearConv.
+"""Convolutions: Conv, ConvTranspose and the integer forms ConvInteger, QLinearConv and ConvTransposeInteger.
+
+The last is the compiler's own: a ConvTranspose of bytes with the inputs and the result of a ConvInteger.
 
 Each is `sum c, taps . mul(where(inside, x), w)` over shared axes (n, g, k, positions), with the group as an axis of its
 own, so that a depthwise convolution has k of extent 1; bias and requantisation follow in a second block.
@@ -18,7 +20,7 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, Shape, TensorType, extent, static
 from compiler.ops.build import call, cast, number
-from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.operator import NOT_IN_ONNX, Arrays, Operator, Types, Unsupported
 from compiler.ops.pieces import InPieces, Pieces, Region, regions, span, unfolded
 from compiler.ops.quantised import parameter, requantise, requantised, scalar_or_along, spread, zeroed
 from compiler.ops.slots import (
@@ -200,16 +202,17 @@ def _integer_product(loops: _Loops, types: Types, positions: tuple[int, int, int
 
 
 def _infer_integer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    _check_channels(types, (3,), given(types, 1).dims[0])
-    return (TensorType(DType.I32, _infer_conv(node, types[:2])[0].shape),)
+    infer = _infer_transposed if node.op == TRANSPOSED_BYTES else _infer_conv
+    shape = infer(node, types[:2])[0].shape
+    _check_channels(types, (3,), extent(shape[1]))
+    return (TensorType(DType.I32, shape),)
 
 
 def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
-    loops = _conv_loops(node, given(types, 0).dims, given(types, 1).dims)
+    loops_of = _transposed_loops if node.op == TRANSPOSED_BYTES else _conv_loops
+    loops = loops_of(node, given(types, 0).dims, given(types, 1).dims)
     value = _integer_product(loops, types, (0, 1, 2, 3), slot_names(types))
-    return Kernel(
-        "ConvInteger", input_slots(types), output_slots(outputs), (_sum(loops, value, "y0"),), shared=loops.shared
-    )
+    return Kernel(node.op, input_slots(types), output_slots(outputs), (_sum(loops, value, "y0"),), shared=loops.shared)
 
 
 def _infer_quantised(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -325,6 +328,19 @@ def _integer_sum(
     return _correlated(node, x_wide, w_wide)
 
 
+def _pieces_transposed_bytes(node: Node, arrays: Arrays) -> Pieces:
+    """Exact in float64 as well; a zero point of w for each filter, those of a group side by side."""
+    x, w = (array.astype(np.float64) for array in arrays_at(arrays, 0, 1))
+    x_zero, w_zero = (optional(arrays, at) for at in (2, 3))
+    if x_zero is not None:
+        x = x - x_zero.reshape(()).astype(np.float64)
+    if w_zero is not None:
+        each = np.broadcast_to(w_zero.reshape(-1), w.shape[1] * _groups(node, x.shape[1], w.shape[0]))
+        of_inputs = np.repeat(each.reshape(-1, w.shape[1]), w.shape[0] * w.shape[1] // len(each), axis=0)
+        w = w - of_inputs.reshape(*w.shape[:2], *(1,) * (w.ndim - 2))
+    return _each(_pieces_transposed(node, (x, w)), lambda y: y.astype(np.int32), np.dtype(np.int32))
+
+
 def _pieces_integer(node: Node, arrays: Arrays) -> Pieces:
     total = _integer_sum(node, arrays[0], arrays[1], optional(arrays, 2), optional(arrays, 3))
     return _each(total, lambda y: y.astype(np.int32), np.dtype(np.int32))
@@ -368,6 +384,17 @@ OPERATORS: tuple[Operator, ...] = (
         _infer_quantised,
         InPieces(_pieces_quantised),
         _define_quantised,
+        traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
+    ),
+)
+TRANSPOSED_BYTES = "ConvTransposeInteger"
+OWN: tuple[Operator, ...] = (
+    Operator(
+        TRANSPOSED_BYTES,
+        _infer_integer,
+        InPieces(_pieces_transposed_bytes),
+        _define_integer,
+        opsets=NOT_IN_ONNX,
         traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
     ),
 )

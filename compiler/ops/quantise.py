@@ -205,7 +205,7 @@ def _define_dynamic(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
     rounded = call("round", call("div", Load("x0", index, f32), Load(scale, (), f32)))
     y = cast(call("add", rounded, cast(Load(point, (), DType.U8), f32)), DType.U8, saturate=True)
     blocks += [
-        Block((), (_where_zero(step),), (Store(scale, ()),)),
+        Block((), (nonzero(step),), (Store(scale, ()),)),
         Block((), (cast(start, DType.U8, saturate=True),), (Store(point, ()),)),
         Block(axes, (y,), (Store("y0", index),)),
     ]
@@ -214,7 +214,8 @@ def _define_dynamic(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
     return Kernel(node.op, input_slots(types), output_slots(outputs), tuple(blocks), temps)
 
 
-def _where_zero(step: Expr) -> Expr:
+def nonzero(step: Expr) -> Expr:
+    """A scale, 1 in the place of 0."""
     return Where(call("eq", step, number(0.0, step.dtype)), number(1.0, step.dtype), step)
 
 

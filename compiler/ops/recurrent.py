@@ -3,6 +3,12 @@
 Inside a step the blocks are: the gates' sums over the input and over the hidden state (two contractions into
 temporaries), then the new state, then the outputs. Directions are separate blocks of the same step; the backward one
 reads and stores at mirrored times.
+
+`DynamicQuantizeLSTM` is the compiler's own form of com.microsoft's operator of that name: an LSTM without W, since x is
+what the gates get from the input, f32[steps, batch, directions * 4 hidden], and with codes for R, int8 or int16 less
+their zero points, which have a scale for each gate and unit, f32[directions, 4 hidden], as input R_SCALE. Each
+sequence's state is rounded to 8 bits by its own range before it is multiplied, at every step, as DynamicQuantizeLinear
+rounds a tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import call, cast, number
 from compiler.ops.cell_functions import Activation, activations
-from compiler.ops.operator import Operator, Types, Unsupported
+from compiler.ops.operator import NOT_IN_ONNX, Operator, Types, Unsupported
+from compiler.ops.quantise import nonzero
 from compiler.ops.recurrent_reference import reference_gru, reference_lstm, reference_rnn
 from compiler.ops.slots import accumulator_of, given, input_slots, output_slots, present, slot_names
 from compiler.ops.traits import Trait
@@ -25,8 +32,14 @@ from compiler.ops.traits import Trait
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-BIAS, LENGTHS, HIDDEN, CELL, PEEPHOLES = 3, 4, 5, 6, 7
+BIAS, LENGTHS, HIDDEN, CELL, PEEPHOLES, R_SCALE = 3, 4, 5, 6, 7, 8
 """Positions of optional inputs after x, w and r."""
+CODED = "DynamicQuantizeLSTM"
+
+
+def _kind(node: Node) -> str:
+    """Which of the three cells a layer has."""
+    return "LSTM" if node.op == CODED else node.op
 
 
 @dataclass(frozen=True)
@@ -47,16 +60,16 @@ class _Sizes:
 
 def _sizes(node: Node, types: Types) -> _Sizes:
     """Raises Unsupported when the inputs' shapes do not fit each other."""
-    x, w, r = (given(types, position).dims for position in range(3))
+    x, r = given(types, 0).dims, given(types, 2).dims
+    if len(x) != 3 or len(r) != 3 or (present(types, 1) and given(types, 1).rank != 3):
+        raise Unsupported("x, W and R must have rank 3", "export the model again")
     direction, layout = node.attrs.get("direction", "forward"), node.attrs.get("layout", 0)
     if direction not in DIRECTIONS or layout not in (0, 1):
         raise Unsupported(f"direction {direction!r} or layout {layout!r} is unknown", "use those that ONNX names")
     reverse = DIRECTIONS[str(direction)]
-    if len(x) != 3 or len(w) != 3 or len(r) != 3:
-        raise Unsupported("x, W and R must have rank 3", "export the model again")
     steps, batch = (x[0], x[1]) if layout == 0 else (x[1], x[0])
     sizes = _Sizes(steps, batch, x[2], r[2], reverse, 1 if layout else 0)
-    gates, count = GATES[node.op] * sizes.hidden, len(reverse)
+    gates, count = GATES[_kind(node)] * sizes.hidden, len(reverse)
     state = (batch, count, sizes.hidden) if layout else (count, batch, sizes.hidden)
     expected = {
         1: (count, gates, x[2]),
@@ -66,7 +79,10 @@ def _sizes(node: Node, types: Types) -> _Sizes:
         HIDDEN: state,
         CELL: state,
         PEEPHOLES: (count, 3 * sizes.hidden),
+        R_SCALE: (count, gates),
     }
+    if node.op == CODED and x[2] != count * gates:
+        raise Unsupported(f"{x[2]} sums of the input are not {count} times {gates}", "export the model again")
     for position, shape in expected.items():
         if present(types, position) and given(types, position).dims != shape:
             found = list(given(types, position).dims)
@@ -80,7 +96,7 @@ def _sizes(node: Node, types: Types) -> _Sizes:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     sizes, dtype = _sizes(node, types), given(types, 0).dtype
-    activations(node, DEFAULTS[node.op], sizes.directions)
+    activations(node, DEFAULTS[_kind(node)], sizes.directions)
     inner = (sizes.directions, sizes.batch, sizes.hidden)
     whole, state = (sizes.steps, *inner), inner
     if sizes.layout:
@@ -102,7 +118,7 @@ class _Direction:
         self.wide = accumulator_of(self.dtype)
         self.t, self.b = Axis("t", sizes.steps), Axis("b", sizes.batch)
         self.j, self.k = Axis("j", sizes.hidden), Axis("k", sizes.hidden)
-        self.i, self.row = Axis("i", sizes.features), Axis("r", GATES[node.op] * sizes.hidden)
+        self.i, self.row = Axis("i", sizes.features), Axis("r", GATES[_kind(node)] * sizes.hidden)
         self.temps: list[Slot] = []
         self.blocks: list[Block] = []
 
@@ -164,11 +180,49 @@ class _Direction:
         store = Store(into, (Index.of(self.b), Index.of(row)))
         self.blocks.append(Block((row,), (call("mul", state, weight),), (store,), (over,), "sum", self.wide))
 
-    def input_sums(self) -> str:
+    def input_sums(self) -> Callable[[Index], Expr]:
+        """xs[b, row] = sum over i of x W; gives what a gate reads of it."""
+        if self.node.op == CODED:
+            return lambda row: self.load(0, self.time, self.b, row + self.d * self.row.extent)
         into = self.temp("xs", self.row.extent)
         order = (self.b, self.time, self.i) if self.sizes.layout else (self.time, self.b, self.i)
         self.contract(into, self.row, self.load(0, *order), self.weight(1, self.row, self.i), self.i)
-        return into
+        return lambda row: self.held(into, row)
+
+    def state_sums(self, h: str, rows: Axis) -> Callable[[Index], Expr]:
+        """hs[b, row] = sum over k of h R; gives what a gate reads of it."""
+        hs = self.temp("hs", rows.extent)
+        if self.node.op != CODED:
+            self.contract(hs, rows, self.previous(h, HIDDEN, self.k), self.weight(2, rows, self.k), self.k)
+            return lambda row: self.held(hs, row)
+        scale = self.quantised(h)
+        codes = cast(cast(self.held(f"q{self.d}", self.k), DType.I16, saturate=True), self.wide)
+        self.contract(hs, rows, codes, self.weight(2, rows, self.k), self.k)
+        return lambda row: call("mul", self.held(hs, row), call("mul", scale, self.load(R_SCALE, self.d, row)))
+
+    def quantised(self, h: str) -> Expr:
+        """q[b, k] = the codes of the state before this step less their zero point; gives their scale."""
+        b, only, zero = Index.of(self.b), Index.of(0), number(0, self.wide)
+        ends = []
+        for monoid in ("min", "max"):
+            store = Store(self.temp(monoid, 1), (b, only))
+            block = Block((), (self.previous(h, HIDDEN, self.k),), (store,), (self.k,), monoid, self.wide)
+            self.blocks.append(block)
+            ends.append(call(monoid, self.held(store.slot, only), zero))
+        low, high = ends
+        scale, point = (self.held(self.temp(name, 1), only) for name in ("scale", "zero"))
+        step = nonzero(call("div", call("sub", high, low), number(255, self.wide)))
+        start = call("round", call("div", call("sub", zero, low), scale))
+        q = self.temp("q", self.sizes.hidden)
+        rounded = call("add", call("round", call("div", self.previous(h, HIDDEN, self.j), scale)), point)
+        for slot, value in ((scale.slot, step), (point.slot, self.octet(start))):
+            self.blocks.append(Block((), (value,), (Store(slot, (b, only)),)))
+        self.then(q, call("sub", self.octet(rounded), point))
+        return scale
+
+    def octet(self, value: Expr) -> Expr:
+        """A whole number held within 0 .. 255."""
+        return cast(cast(value, DType.U8, saturate=True), self.wide)
 
     def then(self, slot: str, value: Expr) -> None:
         """slot[b, j] = value; beyond a shorter sequence's end the state stays."""
@@ -214,7 +268,7 @@ def _rnn(run: _Direction) -> tuple[str, ...]:
     xs, hs = run.input_sums(), run.temp("hs", run.row.extent)
     run.contract(hs, run.row, run.previous(h, HIDDEN, run.k), run.weight(2, run.row, run.k), run.k)
     biases = [*run.bias(run.at(0)), *run.bias(run.at(1))]
-    new = run.activate(0, run.add(run.held(xs, run.j), run.held(hs, run.j), *biases))
+    new = run.activate(0, run.add(xs(Index.of(run.j)), run.held(hs, run.j), *biases))
     run.then(h, run.kept(new, run.previous(h, HIDDEN, run.j)))
     return (h,)
 
@@ -227,7 +281,7 @@ def _gru(run: _Direction) -> tuple[str, ...]:
 
     def gate(number_: int, hidden: Expr) -> Expr:
         biases = (*run.bias(run.at(number_)), *run.bias(run.at(3 + number_)))
-        return run.activate(0, run.add(run.held(xs, run.at(number_)), hidden, *biases))
+        return run.activate(0, run.add(xs(run.at(number_)), hidden, *biases))
 
     rows = Axis("r", 3 * size if run.node.attrs.get("linear_before_reset", 0) else 2 * size)
     hs = run.temp("hs", rows.extent)
@@ -236,12 +290,12 @@ def _gru(run: _Direction) -> tuple[str, ...]:
     parts: list[Expr]
     if run.node.attrs.get("linear_before_reset", 0):
         hidden = run.add(run.held(hs, run.at(2)), *run.bias(run.at(5)))
-        parts = [run.held(xs, run.at(2)), call("mul", reset, hidden), *run.bias(run.at(2))]
+        parts = [xs(run.at(2)), call("mul", reset, hidden), *run.bias(run.at(2))]
     else:
         rh, rhs = run.temp("rh", size), run.temp("rhs", size)
         run.then(rh, call("mul", reset, before))
         run.contract(rhs, run.j, run.held(rh, run.k), run.weight(2, run.at(2), run.k), run.k)
-        parts = [run.held(xs, run.at(2)), run.held(rhs, run.j), *run.bias(run.at(5)), *run.bias(run.at(2))]
+        parts = [xs(run.at(2)), run.held(rhs, run.j), *run.bias(run.at(5)), *run.bias(run.at(2))]
     candidate = run.activate(1, run.add(*parts))
     update = gate(0, run.held(hs, run.at(0)))
     stay = call("sub", number(1, run.wide), update)
@@ -252,12 +306,11 @@ def _gru(run: _Direction) -> tuple[str, ...]:
 def _lstm(run: _Direction) -> tuple[str, ...]:
     """Gates in the order input i, output o, forget f, candidate c; peepholes in the order i, o, f."""
     h, c = run.temp("h", run.sizes.hidden), run.temp("c", run.sizes.hidden)
-    xs, hs = run.input_sums(), run.temp("hs", run.row.extent)
-    run.contract(hs, run.row, run.previous(h, HIDDEN, run.k), run.weight(2, run.row, run.k), run.k)
+    xs, hs = run.input_sums(), run.state_sums(h, run.row)
     before = run.previous(c, CELL, run.j)
 
     def gate(number_: int, function: int, cell: Expr | None) -> Expr:
-        parts: list[Expr] = [run.held(xs, run.at(number_)), run.held(hs, run.at(number_))]
+        parts: list[Expr] = [xs(run.at(number_)), hs(run.at(number_))]
         parts += [*run.bias(run.at(number_)), *run.bias(run.at(4 + number_))]
         if cell is not None and present(run.types, PEEPHOLES):
             parts.append(call("mul", run.load(PEEPHOLES, run.d, run.at(number_)), cell))
@@ -279,10 +332,10 @@ _CELLS: dict[str, Callable[[_Direction], tuple[str, ...]]] = {"RNN": _rnn, "GRU"
 
 def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
     sizes = _sizes(node, types)
-    functions = activations(node, DEFAULTS[node.op], sizes.directions)
+    functions = activations(node, DEFAULTS[_kind(node)], sizes.directions)
     runs = [_Direction(node, types, sizes, d, functions[d]) for d in range(sizes.directions)]
     for run in runs:
-        run.outputs(len(outputs), _CELLS[node.op](run))
+        run.outputs(len(outputs), _CELLS[_kind(node)](run))
     return Kernel(
         node.op,
         input_slots(types),
@@ -298,4 +351,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("RNN", _infer, reference_rnn, _define, traits=Trait.RECURRENT),
     Operator("GRU", _infer, reference_gru, _define, traits=Trait.RECURRENT),
     Operator("LSTM", _infer, reference_lstm, _define, traits=Trait.RECURRENT),
+)
+OWN: tuple[Operator, ...] = (
+    Operator(CODED, _infer, reference_lstm, _define, opsets=NOT_IN_ONNX, traits=Trait.RECURRENT | Trait.QUANTISED),
 )

@@ -11,22 +11,42 @@ from compiler.ir.graph import Node
 from compiler.ops.arrays import as_array
 from compiler.ops.cell_functions import Activation, activations
 from compiler.ops.operator import Arrays
-from compiler.ops.slots import optional
+from compiler.ops.slots import arrays_at, optional
 
 State = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """Weights of one direction: w [G*H, I], r [G*H, H], biases [G*H] each, peepholes [3*H]."""
+    """Weights of one direction: w [G*H, I], r [G*H, H], biases [G*H] each, peepholes [3*H].
+
+    `scales` [G*H] where r are codes that states are rounded to 8 bits for; then there is no w, and x is its products.
+    """
 
     node: Node
-    w: np.ndarray
+    w: np.ndarray | None
     r: np.ndarray
     w_bias: np.ndarray
     r_bias: np.ndarray
     peepholes: np.ndarray
     functions: tuple[Activation, ...]
+    scales: np.ndarray | None
+
+    def of_input(self, x: np.ndarray) -> np.ndarray:
+        """x W^T for an element of each sequence [batch, I]."""
+        return x if self.w is None else as_array(x @ self.w.T)
+
+    def of_state(self, h: np.ndarray) -> np.ndarray:
+        """h R^T for states [batch, H]."""
+        if self.scales is None:
+            return as_array(h @ self.r.T)
+        narrow = h.astype(np.float32)  # DynamicQuantizeLinear divides so
+        low, high = narrow.min(1, keepdims=True).clip(max=0), narrow.max(1, keepdims=True).clip(min=0)
+        scale = (high - low) / np.float32(255)
+        scale = np.where(scale == 0, np.float32(1), scale)
+        zero = np.rint(-low / scale)
+        codes = np.clip(np.rint(narrow / scale) + zero, 0, 255) - zero
+        return as_array((codes.astype(h.dtype) @ self.r.T.astype(h.dtype)) * (scale * self.scales))
 
     def activate(self, function: int, value: np.ndarray) -> np.ndarray:
         clip = self.node.attrs.get("clip")
@@ -39,13 +59,13 @@ Step = Callable[[_Layer, np.ndarray, State], State]
 
 
 def _rnn_step(layer: _Layer, x: np.ndarray, state: State) -> State:
-    return (layer.activate(0, x @ layer.w.T + state[0] @ layer.r.T + layer.w_bias + layer.r_bias),)
+    return (layer.activate(0, layer.of_input(x) + state[0] @ layer.r.T + layer.w_bias + layer.r_bias),)
 
 
 def _gru_step(layer: _Layer, x: np.ndarray, state: State) -> State:
     (h,) = state
     size = h.shape[1]
-    from_x, from_h = x @ layer.w.T + layer.w_bias, h @ layer.r.T + layer.r_bias
+    from_x, from_h = layer.of_input(x) + layer.w_bias, h @ layer.r.T + layer.r_bias
     gates = layer.activate(0, (from_x + from_h)[:, : 2 * size])
     update, reset = gates[:, :size], gates[:, size:]
     if layer.node.attrs.get("linear_before_reset", 0):
@@ -58,7 +78,7 @@ def _gru_step(layer: _Layer, x: np.ndarray, state: State) -> State:
 
 def _lstm_step(layer: _Layer, x: np.ndarray, state: State) -> State:
     h, c = state
-    total = x @ layer.w.T + h @ layer.r.T + layer.w_bias + layer.r_bias
+    total = layer.of_input(x) + layer.of_state(h) + layer.w_bias + layer.r_bias
     entry, exit_, forget, candidate = np.split(total, 4, axis=1)
     peep_entry, peep_exit, peep_forget = np.split(layer.peepholes, 3)
     entry = layer.activate(0, entry + peep_entry * c)
@@ -75,21 +95,18 @@ def _mirrored(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def _layer(node: Node, arrays: Arrays, direction: int, functions: tuple[Activation, ...]) -> _Layer:
-    w, r = arrays[1], arrays[2]
-    assert w is not None
-    assert r is not None
-    rows, hidden = w.shape[1], r.shape[2]
+    x, r = arrays_at(arrays, 0, 2)
+    rows, hidden = r.shape[1:]
     both = optional(arrays, 3)
-    bias = np.zeros_like(w, shape=(2 * rows,)) if both is None else both[direction]
+    bias = np.zeros_like(x, shape=(2 * rows,)) if both is None else both[direction]
     peep = optional(arrays, 7)
-    peepholes = np.zeros_like(w, shape=(3 * hidden,)) if peep is None else peep[direction]
-    return _Layer(node, w[direction], r[direction], bias[:rows], bias[rows:], peepholes, functions)
+    peepholes = np.zeros_like(x, shape=(3 * hidden,)) if peep is None else peep[direction]
+    w, scales = (None if array is None else array[direction] for array in (optional(arrays, 1), optional(arrays, 8)))
+    return _Layer(node, w, r[direction], bias[:rows], bias[rows:], peepholes, functions, scales)
 
 
 def _run(node: Node, arrays: Arrays, step: Step, defaults: tuple[str, ...], states: int) -> tuple[np.ndarray, ...]:
-    x, r = arrays[0], arrays[2]
-    assert x is not None
-    assert r is not None
+    x, r = arrays_at(arrays, 0, 2)
     batch_first = bool(node.attrs.get("layout", 0))
     x = x.swapaxes(0, 1) if batch_first else x
     directions, hidden = r.shape[0], r.shape[2]
@@ -109,9 +126,10 @@ def _run(node: Node, arrays: Arrays, step: Step, defaults: tuple[str, ...], stat
     for direction in range(directions):
         backward = node.attrs.get("direction") == "reverse" or direction == 1
         layer = _layer(node, arrays, direction, every[direction])
+        read = x if layer.w is not None else np.split(x, directions, axis=2)[direction]
         state: State = tuple(start[direction] for start in starts)
         seen = []
-        for t, element in enumerate(_mirrored(x, lengths) if backward else x):
+        for t, element in enumerate(_mirrored(read, lengths) if backward else read):
             active = (t < lengths)[:, None]
             state = tuple(
                 np.where(active, new, old) for new, old in zip(step(layer, element, state), state, strict=True)
@@ -138,5 +156,8 @@ def reference_gru(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 def reference_lstm(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    """Shapes as of `reference_rnn`; the third output, Y_c, has the shape of Y_h."""
+    """Shapes as of `reference_rnn`; the third output, Y_c, has the shape of Y_h.
+
+    With a ninth input, R are codes, which states are rounded to 8 bits for, each sequence's by its own range.
+    """
     return _run(node, arrays, _lstm_step, ("Sigmoid", "Tanh", "Tanh"), 2)

@@ -361,7 +361,13 @@ def _judge(
 
 
 def constant_outputs(graph: Graph) -> frozenset[int]:
-    """Outputs in which no input of the model has a part."""
+    """Outputs in which no input of the model has a part; all, where there are floats and none of them has an element.
+
+    What a reduction of nothing gives, such as the logarithm of 0, is no matter of the numbers that are drawn.
+    """
+    floats = [graph.type(value).elements for value in graph.inputs if graph.type(value).dtype.is_float]
+    if floats and not any(floats):
+        return frozenset(graph.outputs)
     reached = set(graph.inputs)
     for node in graph.nodes:
         if any(value in reached for value in node.inputs):

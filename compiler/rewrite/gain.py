@@ -10,6 +10,7 @@ from compiler.ir.graph import Node
 from compiler.ir.tensor import TensorType
 from compiler.ops import having
 from compiler.ops.attributes import ints
+from compiler.ops.convolution import TRANSPOSED_BYTES
 from compiler.ops.traits import Trait
 
 TypeOf = Callable[[int], TensorType]
@@ -56,7 +57,7 @@ def operations(node: Node, type_of: TypeOf) -> int:
     results = sum(type_of(value).elements for value in node.outputs)
     if node.op in ("Conv", "ConvInteger"):
         return 2 * results * prod(type_of(node.used[1]).dims[1:])
-    if node.op == "ConvTranspose":
+    if node.op in ("ConvTranspose", TRANSPOSED_BYTES):
         return 2 * type_of(node.used[0]).elements * prod(type_of(node.used[1]).dims[1:])
     if node.op in ("MatMul", "MatMulInteger"):
         return 2 * results * type_of(node.used[0]).dims[-1]

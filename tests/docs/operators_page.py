@@ -40,10 +40,11 @@ all of them. An operator may still refuse one of its forms, and says which.
 
 
 NOTES = {
-    "com.microsoft": " DynamicQuantizeLSTM is computed with dequantised weights; its inputs and states are not "
-    "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, "
-    "which are unpacked when compiling. GroupQueryAttention needs `total_sequence_length` where its cache grows, which "
-    "follows from the mask's shape as exporters write it; places of a cache that no token is in hold what they held.",
+    "com.microsoft": " DynamicQuantizeLSTM rounds its input to 8 bits by one range, and at each step each "
+    "sequence's states by theirs, as ONNX Runtime does with a thread for each; products are exact. MatMulNBits and "
+    "GatherBlockQuantized need their packed numbers as constants, which are unpacked when compiling. "
+    "GroupQueryAttention needs `total_sequence_length` where its cache grows, which follows from the mask's shape as "
+    "exporters write it; places of a cache that no token is in hold what they held.",
     "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end.",
 }
 

@@ -26,13 +26,15 @@ import numpy as np
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS, having
+from compiler.ops.convolution import TRANSPOSED_BYTES
 from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
 BYTES = (DType.U8, DType.I8)
-PRODUCTS = ("Conv", "MatMul", "Gemm")
+PRODUCTS = tuple(sorted(having(Trait.CONTRACTION | Trait.LINEAR)))
+CONVOLUTIONS = having(Trait.WINDOW)
 F32_NUMBER = 1
 """float32 in onnx.TensorProto."""
 LARGEST = 2**31 - 1
@@ -118,15 +120,17 @@ def _dequantised(view: View, node: Node) -> _Dequantised | No:
 
 def _channel(node: Node, rank: int) -> int:
     """The axis of the second operand that becomes the channel of the result."""
-    if node.op == "Conv" or node.attrs.get("transB", 0):
-        return 0
-    return rank - 1
+    if node.op == "ConvTranspose":
+        return 1
+    return 0 if node.op == "Conv" or node.attrs.get("transB", 0) else rank - 1
 
 
 def _misplaced(view: View, node: Node, b: _Dequantised) -> No | None:
     rank = len(view.dims(b.bytes))
-    if node.op != "Conv" and rank < 2:
+    if rank < 2:
         return No("the second operand is a vector")
+    if node.op == "ConvTranspose" and node.attrs.get("group", 1) != 1 and (b.scale.size > 1 or b.zero is not None):
+        return No("channels of its groups share scales or zero points")
     if b.scale.size == 1 or b.axis == _channel(node, rank):
         return None
     return No(f"%{node.inputs[1]} has a scale for each index of axis {b.axis}, which is no channel of the result")
@@ -139,7 +143,9 @@ def _overflow(view: View, node: Node, b: _Dequantised) -> No | None:
     """
     dims = view.dims(b.bytes)
     channel = _channel(node, len(dims))
-    depth = tuple(range(1, len(dims))) if node.op == "Conv" else (1 if channel == 0 else len(dims) - 2,)
+    depth: tuple[int, ...] = (1 if channel == 0 else len(dims) - 2,)
+    if node.op in CONVOLUTIONS:
+        depth = tuple(axis for axis in range(len(dims)) if axis != channel)
     array, zero = view.constant(b.bytes), view.constant(b.zero)
     largest = 255 * prod(dims[axis] for axis in depth)
     if array is not None and (b.zero is None or zero is not None):
@@ -152,8 +158,9 @@ def _overflow(view: View, node: Node, b: _Dequantised) -> No | None:
 
 def _integer_product(draft: Draft, node: Node, a: _Dequantised, b: _Dequantised) -> int:
     zeros = _without_trailing_none(a.zero, b.zero)
-    if node.op == "Conv":
-        return draft.node("ConvInteger", (a.bytes, b.bytes, *zeros), node.attrs)
+    if node.op in CONVOLUTIONS:
+        op = "ConvInteger" if node.op == "Conv" else TRANSPOSED_BYTES
+        return draft.node(op, (a.bytes, b.bytes, *zeros), node.attrs)
     operands = [
         _transposed(draft, a.bytes, node.attrs.get("transA", 0)),
         _transposed(draft, b.bytes, node.attrs.get("transB", 0)),
@@ -184,7 +191,7 @@ def _along_channel(node: Node, array: np.ndarray, rank: int) -> np.ndarray:
     """One number, or one for each channel, in the shape in which it broadcasts to the result."""
     if array.size == 1:
         return array.reshape(())
-    return array.reshape(-1, *(1,) * (rank - 2)) if node.op == "Conv" else array.reshape(-1)
+    return array.reshape(-1, *(1,) * (rank - 2)) if node.op in CONVOLUTIONS else array.reshape(-1)
 
 
 def _bias(view: View, draft: Draft, node: Node, rank: int) -> int | No:
@@ -197,7 +204,7 @@ def _bias(view: View, draft: Draft, node: Node, rank: int) -> int | No:
     scaled = rounded(wide(array) * beta, DType.F32)
     if isinstance(scaled, No):
         return scaled
-    return draft.constant(_along_channel(node, scaled, rank) if node.op == "Conv" else scaled)
+    return draft.constant(_along_channel(node, scaled, rank) if node.op in CONVOLUTIONS else scaled)
 
 
 def _constant(view: View, value: int) -> np.ndarray | None:

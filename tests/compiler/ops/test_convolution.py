@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from compiler.ir.expr import Apply, Load, Where
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
-from compiler.ops.convolution import OPERATORS
+from compiler.ops.convolution import OPERATORS, OWN
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.single import Attrs, Shape, check, compare, normal, octets, prepare, scalar
 from tests.peers import signed_weights
@@ -170,6 +170,19 @@ def test_ConvInteger_is_exact(zeros: int) -> None:
         compare(INTEGER, [x, w, *points], attrs)
     shifted = w.astype(np.float64) - (points[1].reshape(-1, 1, 1, 1) if zeros == 2 else 0)
     again = check(CONV, [(x.astype(np.float64) - (130 if zeros else 0)), shifted], attrs)[0]
+    np.testing.assert_array_equal(ours, again)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_a_transposed_convolution_of_bytes_is_that_of_what_they_are_above_their_zero_points(zeros: int) -> None:
+    x, w = octets(1, np.uint8, 2, 4, 3, 5), octets(2, np.int8, 4, 3, 3, 2)
+    points = [np.array(130, np.uint8), octets(3, np.int8, 6)][:zeros]
+    attrs: Attrs = {"group": 2, "pads": (1, 0, 0, 1), "strides": (2, 3), "output_padding": (0, 1)}
+    ours = check(OWN[0], [x, w, *points], {**attrs, "auto_pad": "NOTSET"})[0]
+    assert ours.dtype == np.int32
+    of_groups = points[1].astype(np.float64).reshape(2, 1, 3, 1, 1) if zeros == 2 else 0
+    shifted = (w.astype(np.float64).reshape(2, 2, 3, 3, 2) - of_groups).reshape(w.shape)
+    again = check(TRANSPOSE, [(x.astype(np.float64) - (130 if zeros else 0)), shifted], attrs)[0]
     np.testing.assert_array_equal(ours, again)
 
 

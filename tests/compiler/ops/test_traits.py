@@ -19,7 +19,7 @@ import pytest
 from compiler.ir.expr import Apply
 from compiler.ir.kernel import Block, Kernel
 from compiler.ops import MODEL_OPERATORS as OPERATORS
-from compiler.ops import having
+from compiler.ops import having as having_of_all
 from compiler.ops.operator import Unsupported
 from compiler.ops.traits import Trait
 from tests.compiler.ops.node_cases import Case, cases
@@ -32,6 +32,11 @@ NEVER_TYPED = {"NonZero", "NonMaxSuppression", "Unique"}
 """The size of their results depends on data: nothing asks for their traits."""
 STEP = 2.0
 """A power of two, by which multiplying rounds nothing."""
+
+
+def having(trait: Trait) -> frozenset[str]:
+    """Of the operators of ai.onnx, which have samples."""
+    return having_of_all(trait) & set(OPERATORS)
 
 
 def schema(name: str) -> Any:

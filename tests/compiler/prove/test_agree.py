@@ -12,6 +12,7 @@ from compiler.ir.graph import Graph, Value
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.agree import MANTISSA, MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
+from compiler.prove.foresee import foresee
 from compiler.prove.inputs import FURTHER
 from compiler.prove.reference import evaluate_graph
 from tests.parse import parse_graph
@@ -349,6 +350,11 @@ NO_ELEMENT = """graph(%0: f32[4], %1: f32[0, 3]) -> (%2, %3)
   %2: f32[4] "y" = Neg(%0)
   %3: f32[0, 3] "none" = Neg(%1)
 """
+OF_NOTHING = """graph(%0: f32[2, 0, 4], %1: i64[1]) -> (%2, %4)
+  %2: f32[2, 1, 4] "least" = ReduceMax(%0) axes=(1) keepdims=1
+  %3: f32[1] = Cast(%1) to=1
+  %4: f32[2, 1, 4] "with" = Mul(%2, %3)
+"""
 
 
 @pytest.mark.parametrize(
@@ -358,8 +364,9 @@ NO_ELEMENT = """graph(%0: f32[4], %1: f32[0, 3]) -> (%2, %3)
         (SELECTED, ("rooted",)),  # sqrt(-y * y) is NaN but where y is zero, as in an edge case
         (NAN_BY_DESIGN, ()),
         (NO_ELEMENT, ()),
+        (OF_NOTHING, ()),
     ],
-    ids=["all shown", "one output without a number", "NaN by design", "an output without elements"],
+    ids=["all shown", "one output without a number", "NaN by design", "an output without elements", "of nothing"],
 )
 def test_every_output_needs_a_draw_that_shows_it(text: str, unshown: tuple[str, ...]) -> None:
     graph = parse_graph(text)
@@ -368,6 +375,14 @@ def test_every_output_needs_a_draw_that_shows_it(text: str, unshown: tuple[str, 
     assert (verdict.passed, verdict.failed) == (not unshown, False)
     assert not {case.name for case in verdict.each if not case.decided} - {*verdict.undecided, *verdict.skipped}
     assert all(case.decided or case.why for case in verdict.each)
+
+
+def test_infinities_of_nothing_have_to_be_the_same_ones() -> None:
+    graph = parse_graph(OF_NOTHING)
+    assert agree(numpy_model(graph, np.negative), graph, OPERATORS, None, 0).failed
+    foreseen = foresee(graph, OPERATORS, 0)
+    assert not foreseen.unshown
+    assert "ReduceMax" in foreseen.not_finite
 
 
 def test_an_output_that_drawn_inputs_do_not_show_is_shown_by_a_sample_and_by_no_edge_case() -> None:

@@ -69,6 +69,25 @@ def test_what_follows_a_product_of_bytes_up_to_its_quantisation_is_one_kernel_wi
         assert stored == [U8], call
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kernel", [(4,), (3, 2)])
+def test_a_transposed_convolution_of_dequantised_bytes_is_computed_from_the_bytes(
+    kernel: tuple[int, ...], groups: int
+) -> None:
+    """Alone in its kernel with what follows, scales of each channel where there are no groups."""
+    s = Sketch(1, F32)
+    x = quantised(s, s.x(1, 8, *(5, 6)[: len(kernel)], dtype=F32))
+    each = weights(s, 8, 6 // groups, *kernel, axis=1, scale=None if groups == 1 else s.c(0.125))
+    attrs = {"strides": (2,) * len(kernel), "pads": (1,) * len(kernel) * 2, "group": groups}
+    before = s.graph(quantised(s, s("Relu", s("ConvTranspose", x, each, bias(s, 6), **attrs)), zero=0))
+    after = rewrite(before)
+    found = ops(after.graph)
+    assert (found["ConvTransposeInteger"], found["ConvTranspose"], found["ConvInteger"]) == (1, 0, 0)
+    assert_same_meaning(before, after, rtol=1e-6)
+    families = [call.kernel.family for call in fuse(after.graph).kernels.calls]
+    assert any("ConvTransposeInteger" in family and "QuantizeLinear" in family for family in families), families
+
+
 def test_weights_that_only_are_stored_as_bytes_are_folded() -> None:
     s = Sketch(0, F32)
     after = rewrite(s.graph(s("Conv", s.x(1, 4, 5), weights(s, 6, 4, 3))))
@@ -101,6 +120,9 @@ REFUSED: dict[str, Callable[[Sketch], Graph]] = {
         s, quantised(s, s.x(2, 70_000)), s("DequantizeLinear", s.c(np.full((70_000, 2), 127), I8), s.c(0.5, F32))
     ),
     "is a vector": lambda s: matmul(s, quantised(s, s.x(2, 3)), weights(s, 3, scale=s.c(0.5, F32))),
+    "share scales": lambda s: s.graph(
+        s("ConvTranspose", quantised(s, s.x(1, 4, 5)), weights(s, 4, 3, 3, axis=1), group=2)
+    ),
     "the bias": lambda s: s.graph(s("Conv", quantised(s, s.x(1, 4, 5)), weights(s, 6, 4, 3), s.x(6))),
     "other than float32": lambda s: matmul(
         s,
@@ -115,7 +137,7 @@ def test_a_product_that_bytes_cannot_give_is_refused_with_its_reason(reason: str
     after = rewrite(REFUSED[reason](Sketch(0, F32)))
     reported = [*map(str, after.refusals), *map(str, after.log)]
     assert any(reason in line for line in reported), reported
-    assert not {"ConvInteger", "MatMulInteger"} & ops(after.graph).keys()
+    assert not {"ConvInteger", "ConvTransposeInteger", "MatMulInteger"} & ops(after.graph).keys()
 
 
 def test_the_sums_of_constant_weights_decide_whether_they_fit() -> None:

@@ -23,11 +23,12 @@ from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
-from compiler.devices.cpu.codegen.strips import copy_row, strips
+from compiler.devices.cpu.codegen.strips import copy_row, store_vector, strips
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.int24 import INT24, INT24_BYTES
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.gemv import MAX_ROWS, group_of
+from compiler.forms.groups import Pairs
 from compiler.forms.int24_panels import Int24Panels
 from compiler.forms.normal_form import Slots
 from compiler.forms.recurrence import Product, Recurrence, as_recurrence
@@ -42,12 +43,15 @@ from compiler.tuning.proposal import Proposal
 STEPS = 64
 """Whose input products are made at a time: enough rows to be bound by arithmetic, few enough to stay in a cache."""
 VECTORS = 4
+EXTREMES = {"min": "least", "max": "greatest"}
 MAP_NS = 20.0
 """One vector of hidden units through the gates' functions."""
 
 
 def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """One tile, and where the workload allows it the same with the weights of the state in 24 bits.
+
+    Where these are codes, that of `recurrent8`, which multiplies by them as they are.
 
     Empty unless the kernel is a recurrence.
     """
@@ -62,6 +66,8 @@ def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("register", (("m", most_rows(wide, target)), ("n", wide * floats))),
         Level("vector", (("n", vectors * floats),)),
     )
+    if view.codes:
+        return [Proposal(Tile("recurrent8", levels), _seconds(view, view.codes.bytes, 0.0, target))]
     proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, 0.0, target))]
     bound = zip(workload.kernel.inputs, workload.encodings, strict=True)
     narrow = {slot.name for slot, encodings in bound if INT24 in encodings}
@@ -99,7 +105,8 @@ def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
 
     Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at
     a time; `register` m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which
-    under `recurrent24` holds 24 bits for each element (`compiler.encodings`).
+    under `recurrent24` holds 24 bits for each element (`compiler.encodings`), and under `recurrent8` integers, which
+    states of 16 bits are multiplied by in pairs: nothing saturates, as pairs of bytes do on machines without VNNI.
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
@@ -229,6 +236,8 @@ class Recurrent(Lowering):
     def _packing(self, matrix: str) -> Packing:
         product = next(product for product in self.view.products if product.matrix == matrix)
         panels = self.view.panels(matrix, self._panel(product))
+        if product.dtype is not DType.F32:
+            return Pairs(panels, product.dtype)
         return Int24Panels(panels) if self.narrow and product.into not in self.view.ahead else panels
 
     @contextmanager
@@ -259,6 +268,16 @@ class Recurrent(Lowering):
     def _gather(self, product: Product, into: str, factor: str = "") -> None:
         """A row of the left operand at this step and element of the batch."""
         copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor=factor)
+
+    def _gather_codes(self, product: Product, into: str) -> None:
+        """The same of integers of 16 bits; behind an odd number of them any integer may stand, which is times 0."""
+
+        def copy(vector: Vector) -> None:
+            text = self._emitter(vector).vi(product.a)
+            store_vector(self.writer, f"{into} + {product.depth}", text, vector, "_i16")
+
+        self.writer.include("tw_integer.h")
+        strips(self.writer, product.depth, self.lanes, copy)
 
     # Products of many steps at a time
 
@@ -294,7 +313,8 @@ class Recurrent(Lowering):
     def _rows_kernel(self, product: Product, rows: int, panels: int) -> RowsKernel:
         fetch = is_fetched(self._packing(product.matrix), self.target.l2_bytes)
         vectors = self._panel(product) // self.lanes
-        return RowsKernel(rows, product.depth.extent, panels, vectors, self.lanes, self.narrow, fetch)
+        codes = None if product.dtype is DType.F32 else product.dtype
+        return RowsKernel(rows, product.depth.extent, panels, vectors, self.lanes, self.narrow, fetch, codes)
 
     def _row_counts(self) -> list[int]:
         """How many elements of the batch share what is read of the weights: the most there are, and those left over."""
@@ -311,8 +331,13 @@ class Recurrent(Lowering):
         """The product at this step, for all elements of the batch."""
         writer, deep, panel = self.writer, product.depth.extent, self._panel(product)
         matrix = self._rows_kernel(product, 1, 1)
+        x, pitch = ("(int16_t *)rows", 2 * matrix.steps) if matrix.codes else ("rows", deep)
         with self._each_sequence():
-            self._gather(product, f"rows + {self.view.batch or 0} * {deep}", "0x1p-31f" if self.narrow else "")
+            place = f"{x} + {self.view.batch or 0} * {pitch}"
+            if matrix.codes:
+                self._gather_codes(product, place)
+            else:
+                self._gather(product, place, "0x1p-31f" if self.narrow else "")
         with self._each_piece(product, matrix.apart, matrix.ctype) as unit:
             writer.line("long column = 0;")
             wide = -(-unit // panel) * panel
@@ -324,7 +349,12 @@ class Recurrent(Lowering):
                     for rows in self._row_counts():
                         with writer.block(f"for (; row + {rows} <= {self.view.sequences}; row += {rows})"):
                             writer.line(f"float c[{rows * width}] __attribute__((aligned(64)));")
-                            writer.line(f"{name}_{rows}_{panels}(rows + row * {deep}, b, c);")
+                            row = (
+                                f"(int16_t *)rows + row * {2 * matrix.steps}"
+                                if matrix.codes
+                                else f"rows + row * {deep}"
+                            )
+                            writer.line(f"{name}_{rows}_{panels}({row}, b, c);")
                             if self.narrow:
                                 self._scale(matrix, rows, width)
                             self._store(product, unit, rows, width)
@@ -341,7 +371,10 @@ class Recurrent(Lowering):
     # Maps
 
     def _map(self, block: Block) -> None:
-        """A map at this step and element of the batch, along its axis."""
+        """A map at this step and element of the batch, along its axis; or the extreme along one."""
+        if block.monoid:
+            self._extreme(block)
+            return
 
         def values(vector: Vector | None) -> None:
             emitter = self._emitter(vector)
@@ -354,11 +387,26 @@ class Recurrent(Lowering):
         else:
             values(None)
 
+    def _extreme(self, block: Block) -> None:
+        """The least or greatest along the reduction axis."""
+        writer, ((value,), (store,)) = self.writer, (block.values, block.stores)
+        with writer.block(""):
+            writer.line(f"vf best = tw_splat({'-' if block.monoid == 'max' else ''}INFINITY);")
+
+            def step(vector: Vector) -> None:
+                each = self._emitter(vector).vf(value)
+                each = f"tw_first_n({each}, {vector.count}, best)" if vector.count else each
+                writer.line(f"best = tw_{block.monoid}(best, {each});")
+
+            strips(writer, block.reduction[0], self.lanes, step)
+            self._emitter(None).store(store.slot, store.index, f"tw_{EXTREMES[block.monoid]}(best)")
+
 
 RECURRENT = Algorithm(
     (
         "recurrent",
         "recurrent24",
+        "recurrent8",
     ),
     recurrent_tiles,
     recurrent,

@@ -179,6 +179,18 @@ TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) {
 }
 #endif
 
+/* Pairs of 16-bit integers in each lane, of such or of bytes. */
+typedef int8_t tw_pairs_of_bytes __attribute__((vector_size(2 * TW_LANES), aligned(1), may_alias));
+typedef int16_t tw_pairs_of_halves __attribute__((vector_size(4 * TW_LANES), aligned(2), may_alias));
+#if defined(__AVX2__) && TW_LANES == 8
+TW_INLINE vi tw_pairs_i8(const int8_t *p) { return (vi)_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)); }
+#else
+TW_INLINE vi tw_pairs_i8(const int8_t *p) {
+    return (vi)__builtin_convertvector(*(const tw_pairs_of_bytes *)p, tw_pairs_of_halves);
+}
+#endif
+TW_INLINE vi tw_pairs_i16(const int16_t *p) { return (vi)*(const tw_pairs_of_halves *)p; }
+
 /* The same of two products of bf16, added in fp32; subnormal numbers count as zero. */
 #if defined(__AVX512BF16__) && TW_LANES == 16
 TW_INLINE vf tw_dot_bf16(vf sum, vi a, vi b) { return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }

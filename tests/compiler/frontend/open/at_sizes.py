@@ -20,7 +20,8 @@ Sizes = Mapping[str, int]
 
 def model_of(text: str) -> bytes:
     """A model in ONNX's text form, opset 21, from its graph."""
-    return bytes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}').SerializeToString())
+    opsets = '"" : 21, "com.microsoft" : 1'
+    return bytes(parser.parse_model(f"<ir_version: 10, opset_import: [{opsets}]> {text}").SerializeToString())
 
 
 def opened(model: Path | bytes, ranges: Ranges) -> Loaded:

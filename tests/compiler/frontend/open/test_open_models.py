@@ -231,6 +231,12 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         '{ y, h, c = LSTM<hidden_size=4, direction="bidirectional">(x, w, r) }',
         TWO,
     ),
+    "lstm of bytes": (
+        "(float[n,1,3] x, int8[2,3,8] w, int8[2,2,8] r, float[2] s, int8[2] z) => (float[n,2,1,2] y, float[2,1,2] h)"
+        '{ y, h = com.microsoft.DynamicQuantizeLSTM<hidden_size=2, direction="bidirectional">'
+        "(x, w, r, , , , , , s, z, s, z) }",
+        ONE,
+    ),
     "shape as a result": ("(float[n,3] x) => (int64[2] y, int64 z) { y = Shape(x) z = Size(x) }", ONE),
     "as numbers": (
         "(float[n,4] x) => (float[n,4] y) <float half = {0.5}>"

@@ -8,6 +8,7 @@ from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.devices.cpu.algorithms.dot.lowering import DotContraction
+from compiler.devices.cpu.algorithms.dot.steps import DotStep
 from compiler.devices.cpu.codegen.trimming import Span
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES
@@ -59,11 +60,20 @@ class SingleRows:
                 writer.line(f"packed_rows = tile / {product.column_blocks};")
                 self._stage(product)
         product.make_panels()
-        with (
-            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
-            writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
-        ):
+        panels = "for (long panel = first_panel; panel < past_panel; panel++)"
+        rows = f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"
+        outer, inner = (rows, panels) if self._along_rows(product) else (panels, rows)
+        with writer.block(outer), writer.block(inner):
             product.multiply(view.rows % shape.rows)
+
+    def _along_rows(self, product: DotContraction) -> bool:
+        """Whether rows of the result are written one after the other, as wide as the block is.
+
+        So they are where the block's panels stay in the nearest cache: lines of a large result are then written whole,
+        and not once for each panel, where each line has to come from afar while the maps of a vector are computed.
+        """
+        panels = product.block_panels * product.panel_bytes
+        return isinstance(product.step, DotStep) and panels <= product.target.l1_bytes // 2
 
     def _clip(self, product: DotContraction) -> None:
         """Declares where a block's panels and rows end once those beyond a size are left out; these are stored here."""

@@ -128,7 +128,7 @@ def as_chains(workload: Workload) -> tuple[Chain, ...] | None:
     None where units need more of each other than products give.
     """
     view = as_recurrence(workload)
-    if view is None:
+    if view is None or view.codes:
         return None
     chains = []
     for blocks in _connected(view):

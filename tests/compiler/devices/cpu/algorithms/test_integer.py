@@ -57,7 +57,7 @@ class Drawn:
 
 @st.composite
 def operators(draw: st.DrawFn) -> tuple[str, list[np.ndarray | None], dict[str, Attr]]:
-    """One of the four operators with its arrays, in all forms of zero points and scales."""
+    """One of the five operators with its arrays, in all forms of zero points and scales."""
     drawn = Drawn(draw, np.random.default_rng(draw(st.integers(0, 2**16))))
     a_type, b_type = draw(st.sampled_from(BYTES)), draw(st.sampled_from(BYTES))
     convolves, requantises = draw(st.booleans()), draw(st.booleans())
@@ -86,6 +86,10 @@ def operators(draw: st.DrawFn) -> tuple[str, list[np.ndarray | None], dict[str, 
     if not requantises:
         absent = draw(st.booleans())
         zeros: list[np.ndarray | None] = [None, None] if absent else [a_zero, b_zero]
+        if convolves and draw(st.booleans()):
+            turned = b.reshape(groups, filters, *b.shape[1:]).swapaxes(1, 2)
+            swapped = np.ascontiguousarray(turned.reshape(a.shape[1], filters, *window))
+            return "ConvTransposeInteger", [a, swapped, *zeros], {**attrs, "pads": (0,) * (2 * rank)}
         return "ConvInteger" if convolves else "MatMulInteger", [a, b, *zeros], attrs
     y_type = draw(st.sampled_from(BYTES))
     scales = drawn.scale(), drawn.scale(*b_zero.shape), np.float32(draw(st.sampled_from([0.02, 0.5, 8.0])))

@@ -25,11 +25,12 @@ from compiler.ops import OPERATORS
 from tests.compiler.devices.cpu.library import LOOPS, Case, Library, draws
 from tests.compiler.ops.single import prepare, widened
 
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4, "DynamicQuantizeLSTM": 4}
 ACTIVATIONS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "RNN": [("Tanh",), ("Relu",), ("Softsign",)],
     "GRU": [("Sigmoid", "Tanh"), ("HardSigmoid", "Softsign")],
     "LSTM": [("Sigmoid", "Tanh", "Tanh"), ("HardSigmoid", "Tanh", "Elu")],
+    "DynamicQuantizeLSTM": [("Sigmoid", "Tanh", "Tanh")],
 }
 
 
@@ -45,12 +46,16 @@ class Layer:
 
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
-    """Directions, layouts, lengths of their own, initial states, peepholes, clipping, coupled gates, odd sizes."""
-    op = draw(st.sampled_from(["RNN", "GRU", "LSTM"]))
+    """Directions, layouts, lengths of their own, initial states, peepholes, clipping, coupled gates, odd sizes.
+
+    Of codes all that there are of 8 bits, or of 9 in 16.
+    """
+    op = draw(st.sampled_from(sorted(GATES)))
+    coded = op == "DynamicQuantizeLSTM"
     steps, batch = draw(st.sampled_from([2, 3, 5, 9])), draw(st.sampled_from([1, 1, 2, 3, 5, 6]))
     features, hidden = draw(st.sampled_from([1, 3, 16, 21])), draw(st.sampled_from([1, 2, 5, 16, 19, 40]))
     direction = draw(st.sampled_from(["forward", "reverse", "bidirectional"]))
-    count, layout = 2 if direction == "bidirectional" else 1, draw(st.integers(0, 1))
+    count, layout = 2 if direction == "bidirectional" else 1, 0 if coded else draw(st.integers(0, 1))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     rows = GATES[op] * hidden
     state = (batch, count, hidden) if layout else (count, batch, hidden)
@@ -70,15 +75,21 @@ def layers(draw: st.DrawFn) -> Layer:
         maybe(*state),
     ]
     attrs: dict[str, Any] = {"direction": direction, "hidden_size": hidden, "layout": layout}
-    if op == "LSTM":
+    if coded:
+        least, kind = draw(st.sampled_from([(-128, np.int8), (-255, np.int16)]))
+        codes = rng.integers(least, -least, (count, rows, hidden)).astype(kind)
+        arrays[:3] = [some(steps, batch, count * rows), None, codes]
+    if GATES[op] == 4:
         arrays += [maybe(*state), maybe(count, 3 * hidden)]
         attrs["input_forget"] = draw(st.integers(0, 1))
+    if coded:
+        arrays.append((rng.uniform(0.2, 1, (count, rows)) / 128).astype(np.float32))
     if op == "GRU":
         attrs["linear_before_reset"] = draw(st.integers(0, 1))
     if draw(st.booleans()):
         attrs["clip"] = 0.8
     attrs["activations"] = draw(st.sampled_from(ACTIVATIONS[op])) * count
-    return Layer(op, tuple(arrays), attrs, draw(st.integers(1, 3 if op == "LSTM" else 2)))
+    return Layer(op, tuple(arrays), attrs, draw(st.integers(1, 3 if GATES[op] == 4 else 2)))
 
 
 def case_of(layer: Layer) -> tuple[Case, tuple[np.ndarray, ...]]:
@@ -97,7 +108,7 @@ def case_of(layer: Layer) -> tuple[Case, tuple[np.ndarray, ...]]:
     there = [(position, array) for position, array in enumerate(inputs) if array is not None]
     slots = (*kernel.inputs, *kernel.outputs)
     buffers = tuple(geometry(Buffer.whole(number, slot.type)) for number, slot in enumerate(slots))
-    constant = tuple(place for place, (position, _) in enumerate(there) if position in (1, 2, 3, 7))
+    constant = tuple(place for place, (position, _) in enumerate(there) if position in (1, 2, 3, 7, 8))
     return Case(kernel, buffers, tuple(array for _, array in there), constant=constant), wanted
 
 
@@ -136,8 +147,8 @@ def check(found: Sequence[tuple[Case, tuple[np.ndarray, ...]]], target: CpuTarge
 
 
 def test_recurrent_layers_mean_what_the_reference_says() -> None:
-    found = draws(drawn(this_machine()), 50)
-    assert len({(case.kernel.family, case.tile.algorithm) for case, _ in found}) == 6
+    found = draws(drawn(this_machine()), 60)
+    assert len({(case.kernel.family, case.tile.algorithm) for case, _ in found}) == 7
     check(found, this_machine())
 
 
