@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 from bench.generate.codes import Coding
-from bench.generate.decoder import PAST, SEQUENCE, TOTAL, Attention, decoder
+from bench.generate.decoder import Attention, decoder
 from bench.generate.shapes import SHAPES
 from bench.generate.weights import Seeded, parts
 from compiler.contract import CompileOptions, Event
@@ -31,8 +31,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("decoder")
     model = decoder(parts(Seeded(SHAPES["tiny"]), Coding.NBITS4), Attention.GROUPED, CAPACITY)
     (folder / "m.onnx").write_bytes(model.SerializeToString())
-    options = {**QUICK, "carry": "auto", "dims": {SEQUENCE: [1, 4], PAST: CAPACITY, TOTAL: CAPACITY}}
-    compile_file(folder / "m.onnx", folder / "m.tw", CompileOptions.from_json(options))
+    compile_file(folder / "m.onnx", folder / "m.tw", CompileOptions.from_json({**QUICK, "carry": "auto"}))
     return folder / "m.tw"
 
 
