@@ -64,10 +64,10 @@ def bind_what_is_open(
 ) -> tuple[CompileOptions, tuple[str, ...]]:
     """Options with a range for each dimension that those given leave open, and what the user should know of it.
 
-    Options that bind everything, or bind several times, come back as they are; so do those for a file that cannot be
-    read, which `load` says best.
+    Options that bind everything, or bind several times, come back as they are, but for the room of caches; so do those
+    for a file that cannot be read, which `load` says best.
     """
-    if isinstance(options.dims, tuple):
+    if isinstance(options.dims, tuple) and not options.carry:
         return options, ()
     limits = limits or Limits()
     try:
@@ -76,6 +76,8 @@ def bind_what_is_open(
         return options, ()
     if (texts := sizes_of_texts(content, options)) is not None:
         return replace(options, dims=texts[0] if len(texts[0]) > 1 else texts[0][0]), (texts[1],)
+    if isinstance(options.dims, tuple):
+        return options, ()
     found = _ranges(content.body.inputs, options)
     if not found:
         return options, ()

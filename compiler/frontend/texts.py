@@ -31,10 +31,14 @@ def sizes_of_texts(model: Model, options: CompileOptions) -> tuple[tuple[Mapping
 
     Neither is one whose other dimensions are open too, but for first ones, which are batches.
     """
-    if not options.carry or options.devices or options.kind != kinds.CPU.name or options.ranges:
+    if not options.carry or options.devices or options.kind != kinds.CPU.name:
+        return None
+    dims = options.dims if isinstance(options.dims, tuple) else (options.dims,)
+    given = [{name: size for name, size in one.items() if isinstance(size, int)} for one in dims]
+    if list(map(len, given)) != list(map(len, dims)):  # a range
         return None
     inputs = [one for one in model.body.inputs if options.inputs.get(one.name, InputSpec()).value is None]
-    known = {**options.binding, **named_by_shapes(inputs, options.inputs)}
+    known = {**given[0], **named_by_shapes(inputs, options.inputs)}
     names = {*options.named_states, *options.named_states.values()}
     room = {
         dim
@@ -52,13 +56,12 @@ def sizes_of_texts(model: Model, options: CompileOptions) -> tuple[tuple[Mapping
     if not room or len(steps) != 1 or every - room - steps - known.keys():
         return None
     (step,) = steps
-    given = next((known[name] for name in sorted(room) if name in known), None)
-    most = _context(model) if given is None else given
+    most = next((known[name] for name in sorted(room) if name in known), None) or _context(model)
     bound = {} if growing(model, options) else dict.fromkeys(sorted(room - known.keys()), most)
-    sizes = [] if step in known else sorted({1, min(PIECE, most)})
+    sizes = [] if step in known or len(given) > 1 else sorted({1, min(PIECE, most)})
     if not bound and not sizes:
         return None
-    each = tuple({**options.binding, **bound, **({step: size} if sizes else {})} for size in sizes or (0,))
+    each = tuple({**bound, **one, **({step: size} if sizes else {})} for one in given for size in sizes or (0,))
     said = [f"{quoted(step)} to {' and '.join(map(str, sizes))}, a program of each"] if sizes else []
     said += [f"{', '.join(map(quoted, bound))} to {most}, the tokens that a text may have"] if bound else []
     return each, f"dimensions of a decoder that the options leave open were bound: {'; '.join(said)}"

@@ -56,6 +56,9 @@ def test_what_is_given_stays_and_the_rest_follows_from_it(models: dict[str, byte
     assert dims_of(models["grouped"], {PAST: 32})[0] == ({**whole, SEQUENCE: 1}, {**whole, SEQUENCE: 32})
     assert dims_of(models["grouped"], {SEQUENCE: 1})[0] == {PAST: POSITIONS, TOTAL: POSITIONS, SEQUENCE: 1}
     assert dims_of(models["grouped"], {**whole, SEQUENCE: 4}) == ({**whole, SEQUENCE: 4}, "")
+    assert dims_of(models["grouped"], {SEQUENCE: [1, 8]})[0] == tuple(
+        {PAST: POSITIONS, TOTAL: POSITIONS, SEQUENCE: size} for size in (1, 8)
+    )
     several = {SEQUENCE: [1, 8], **whole}
     assert dims_of(models["grouped"], several) == (({SEQUENCE: 1, **whole}, {SEQUENCE: 8, **whole}), "")
     named = {
