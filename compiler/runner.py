@@ -26,7 +26,7 @@ from compiler.measure.benchmark import STEADY, Run, Timed, added_seconds, copy_s
 from compiler.measure.compare import compare, stored_difference
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.held import grown, resident_bytes
-from compiler.measure.npz import read_fitting, write_outputs
+from compiler.measure.npz import described, read_fitting, write_outputs
 from compiler.measure.phases import Progress
 from compiler.measure.streaming import is_divided, streams
 from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
@@ -59,7 +59,7 @@ class _Contender:
         loads, held, self.load_bytes = [], resident_bytes(), None
         for turn in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
-            with _opened(f"artifact {artifact}", path, self.threads, self.binding) as model:
+            with open_artifact(f"artifact {artifact}", path, self.threads, self.binding) as model:
                 loads.append(model.load_seconds)
                 self.load_bytes = grown(held) if turn == 0 else self.load_bytes
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
@@ -77,7 +77,7 @@ class _Contender:
         back.
         """
         # Its bytes were compared with their digests when it was first opened.
-        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, self.binding, verify=False)
+        self.model = open_artifact(f"artifact {self.artifact}", self.path, self.threads, self.binding, verify=False)
         self.outputs = _blank(self.model, self.given)
         whole = self.model.bind([array.copy() for array in self.given], self.outputs)
         if not self.model.on_gpu:
@@ -323,7 +323,7 @@ def infer(
     if is_whole(artifact):
         found: dict[str, Any] = _whole().infer(artifact, inputs, outputs)
         return found
-    with _opened("the artifact", artifact, threads, seed=seed) as opened:
+    with open_artifact("the artifact", artifact, threads, seed=seed) as opened:
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
         try:
@@ -342,23 +342,8 @@ def infer(
             "seconds": seconds,
             "load_s": model.load_seconds,
             "lanes": model.lanes,
-            "outputs": {
-                spec.name: {
-                    "dtype": spec.dtype,
-                    "shape": list(named[spec.name].shape),
-                    "sha256": hashlib.sha256(_elements(named[spec.name])).hexdigest(),
-                }
-                for spec in model.outputs
-            },
+            "outputs": described(named, {spec.name: spec.dtype for spec in model.outputs}),
         }
-
-
-def _elements(array: np.ndarray) -> bytes:
-    """What is hashed of an output: strings with their lengths, in UTF-8."""
-    if not array.dtype.hasobject:
-        return array.tobytes()
-    words = [str(item).encode("utf-8", "surrogateescape") for item in array.flat]
-    return b"".join(len(word).to_bytes(8, "little") + word for word in words)
 
 
 def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: Progress) -> list[Timed]:
@@ -388,7 +373,8 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: P
     )
 
 
-def _opened(artifact: str, path: Path, threads: int | None, binding: int | None = None, **how: Any) -> Model:
+def open_artifact(artifact: str, path: Path, threads: int | None, binding: int | None = None, **how: Any) -> Model:
+    """A model, to be closed. Raises OptionsError, TargetUnavailable and ArtifactUnusable, which say `artifact`."""
     try:
         return Model(path, threads, spin_us=SPIN_US, binding=binding, **how)
     except NoSuchBinding as reason:
@@ -418,7 +404,7 @@ def _number(artifact: str, path: Path, options: BenchmarkOptions) -> int | None:
     """
     if options.binding is not None or not options.dims:
         return options.binding
-    with _opened(f"artifact {artifact}", path, options.threads) as model:
+    with open_artifact(f"artifact {artifact}", path, options.threads) as model:
         for one in sorted(model.bindings, key=lambda one: one.size):
             if _has(one, options.dims):
                 return one.number
@@ -429,7 +415,7 @@ def _number(artifact: str, path: Path, options: BenchmarkOptions) -> int | None:
 
 def _fitting(artifact: str, path: Path, options: BenchmarkOptions, sample: Path) -> tuple[int, list[np.ndarray]]:
     """The number of the binding that a sample's inputs fit, or of the one that the options name, and the inputs."""
-    with _opened(f"artifact {artifact}", path, options.threads, options.binding) as model:
+    with open_artifact(f"artifact {artifact}", path, options.threads, options.binding) as model:
         bindings = [model.binding] if options.binding is not None else model.bindings
         at, arrays = read_fitting(sample, [one.inputs for one in bindings])
         return bindings[at].number, arrays

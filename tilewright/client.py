@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import httpx
 
 from tilewright import download as downloads
-from tilewright import inferences, job_kinds, records
+from tilewright import job_kinds, records
 from tilewright import samples as given_samples
 from tilewright.artifacts import Artifacts
 from tilewright.batches import Batches
@@ -26,6 +26,7 @@ from tilewright.download import Progress, unheard
 from tilewright.errors import UsageError
 from tilewright.follow import follow
 from tilewright.http import IDEMPOTENCY_KEY, Http
+from tilewright.inferences import Inferences
 from tilewright.names import artifact_of, digest_of, id_of
 from tilewright.owners import Owners
 from tilewright.package import package
@@ -45,9 +46,6 @@ from tilewright.wire import (
     Worker,
 )
 from tilewright.workloads import Workloads
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PAGE = 200
 
@@ -119,7 +117,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
+class Client(Artifacts, Batches, Inferences, Owners, Shares, Webhooks, Workloads):
     """Connections to one server; close it, or use it in a `with` block. Several threads may use one at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
@@ -460,29 +458,6 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
     def benchmarks(self, *, limit: int = 0) -> Iterator[Benchmark]:
         """The caller's benchmarks, newest first, without their figures, which `result` brings; `limit` 0: all."""
         return map(Benchmark.from_json, self._http.pages("/benchmarks", "benchmarks", {}, limit, PAGE))
-
-    def infer(
-        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None, seed: int | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Run an artifact on the server: arrays by name in and out. Raises `JobFailed` when it could not be run."""
-        return self.outputs(self.wait(self.start_inference(artifact, inputs, threads=threads, seed=seed)))
-
-    def start_inference(
-        self,
-        artifact: Job | str,
-        inputs: Mapping[str, Any],
-        *,
-        threads: int | None = None,
-        seed: int | None = None,
-        idempotency_key: str = "",
-    ) -> Inference:
-        """Queue a run of an artifact; `wait` for it, then fetch its `outputs`. `seed` is of what the model draws."""
-        options = {"threads": threads, "seed": seed}
-        return inferences.start(self._http, artifact_of(artifact), inputs, options, idempotency_key)
-
-    def outputs(self, inference: Inference) -> dict[str, NDArray[Any]]:
-        """The arrays that a run made. Raises `JobFailed` when it failed, `BrokenDownload`."""
-        return inferences.outputs(self._http, inference.require_success().id)
 
     # Tuning records
 

@@ -218,8 +218,8 @@ class Inference(Work):
 class JobEvent:
     """One line of a job's log. `seq` runs 1, 2, 3, ... without gaps.
 
-    kind   `state`, `phase`, `progress`, `notice`
-    data   `state`; or `phase`, `fraction` (0 to 1), `message`
+    kind   `state`, `phase`, `progress`, `notice`, `tokens`
+    data   `state`; or `phase`, `fraction` (0 to 1), `message`; of `tokens` also `data` (`first`, `tokens`)
     """
 
     seq: int

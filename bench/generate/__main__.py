@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.asked import positive
 from bench.generate.codes import Coding
-from bench.generate.decoder import PAST, SEQUENCE, TOTAL, Attention, decoder
+from bench.generate.decoder import PAST, Attention, decoder
 from bench.generate.shapes import SHAPES
 from bench.generate.trained import Trained
 from bench.generate.weights import Seeded, parts
@@ -53,10 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     out = given.out or Path(f"{given.weights.stem if given.weights else given.shape}.onnx")
     out.write_bytes(model.SerializeToString(deterministic=True))
-    room = {Attention.GROUPED: [f"{PAST}=1024", f"{TOTAL}=1024"], Attention.PLAIN: [f"{PAST}=1024"]}
-    dims = [f"{SEQUENCE}=1,64", *room.get(given.attention, [f"{PAST}=0:1023"])]
     print(f"{out}: {out.stat().st_size:,} bytes, {len(model.graph.node)} nodes")
-    print(" ".join(["tilewright compile", str(out), *(f"--dim {one}" for one in dims)]))
+    print(f"tilewright compile {out} --carry auto --dim {PAST}=1024")
     return 0
 
 

@@ -7,7 +7,7 @@ of device is asked of the module `compiler.contract.kinds` itself.
 from compiler.contract.bindings import DimRange, InputSpec
 from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
-from compiler.contract.events import PHASES, Event
+from compiler.contract.events import MOST_TOKENS, PHASES, TOKENS, Event
 from compiler.contract.kinds import Kind
 from compiler.contract.options import (
     MAX_BENCHMARK_SECONDS,
@@ -50,7 +50,9 @@ __all__ = [
     "MAX_BUDGET_SECONDS",
     "MAX_THREADS",
     "MOST_SAMPLES",
+    "MOST_TOKENS",
     "PHASES",
+    "TOKENS",
     "BenchmarkOptions",
     "BindingReport",
     "CompileOptions",

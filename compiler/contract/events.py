@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 PHASES = ("load", "rewrite", "choose", "fuse", "tile", "schedule", "emit", "pack", "agree")
 """The pipeline's steps as events name them, in order."""
+
+TOKENS: Final = "tokens"
+"""The kind of an event that tells what a decoder has generated."""
+MOST_TOKENS = 8192
+"""Tokens that one inference may generate: no more than the events that a job may leave."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +22,11 @@ class Event:
     kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
            `workload` (what records will refer to, once before the first:
            `{"workload": key, "text": kernel and buffers}`), `tuning` (how far a search is and what it measured since
-           the one before, in `data`)
+           the one before, in `data`), `tokens` (what a decoder has generated since the one before:
+           `{"first": place of the first of them, from 0, "tokens": [numbers]}`)
     """
 
-    kind: Literal["phase", "progress", "notice", "record", "workload", "tuning"]
+    kind: Literal["phase", "progress", "notice", "record", "workload", "tuning", "tokens"]
     phase: str
     fraction: float
     message: str = ""

@@ -34,6 +34,8 @@ FOUND: Found[tuple[Quantised, ...]] = Found()
 READ_BY, READ_ROUNDED, READ_AS_FLOATS = "gemv_quantised", "gemv_quantised16", "gemm_quantised"
 """Algorithms whose kernels read codes: they multiply them by activations as they are, or rounded to 16 bits, or make
 floats of them in the nearest cache."""
+WORTH_BYTES = 0.8
+"""The share of their time for which it pays to keep several times the bytes of codes."""
 SCALE_BYTES = 4
 
 

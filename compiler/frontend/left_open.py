@@ -10,6 +10,8 @@ counts something (nodes, edges, points, frames): then it is a length, where the 
 that of a recurrent state. Where a model takes no such size, as a filter longer than a usual length does not, all grow
 until it takes them, or else a side of its images is fixed to a usual number: recognisers of text have a height of their
 own. Where it cannot be compiled for a range, the dimension is bound to its most usual size.
+
+A decoder that carries its caches has sizes of its own (`texts`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
 from compiler.frontend.model import Input, Model, key_of, quoted
 from compiler.frontend.read import ModelFile, read
+from compiler.frontend.texts import sizes_of_texts
 from compiler.ops.operator import Operator
 
 MOST = {LENGTH: 512, SOUND: 48000}
@@ -61,15 +64,19 @@ def bind_what_is_open(
 ) -> tuple[CompileOptions, tuple[str, ...]]:
     """Options with a range for each dimension that those given leave open, and what the user should know of it.
 
-    Options that bind everything, or bind several times, come back as they are; so do those for a file that cannot be
-    read, which `load` says best.
+    Options that bind everything, or bind several times, come back as they are, but for the room of caches; so do those
+    for a file that cannot be read, which `load` says best.
     """
-    if isinstance(options.dims, tuple):
+    if isinstance(options.dims, tuple) and not options.carry:
         return options, ()
     limits = limits or Limits()
     try:
         content = read(model, limits, data)
     except TilewrightError:
+        return options, ()
+    if (texts := sizes_of_texts(content, options)) is not None:
+        return replace(options, dims=texts[0] if len(texts[0]) > 1 else texts[0][0]), (texts[1],)
+    if isinstance(options.dims, tuple):
         return options, ()
     found = _ranges(content.body.inputs, options)
     if not found:

@@ -5,6 +5,7 @@ What is read may be hostile: nothing in it is unpickled or believed.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -168,6 +169,26 @@ def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def described(arrays: Mapping[str, np.ndarray], dtypes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Of each output dtype (`dtypes`, as the model calls them), shape, and SHA-256 of its elements."""
+    return {
+        name: {
+            "dtype": dtypes[name],
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(_elements(array)).hexdigest(),
+        }
+        for name, array in arrays.items()
+    }
+
+
+def _elements(array: np.ndarray) -> bytes:
+    """What is hashed of an output: strings with their lengths, in UTF-8."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    words = [str(item).encode("utf-8", "surrogateescape") for item in array.flat]
+    return b"".join(len(word).to_bytes(8, "little") + word for word in words)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from compiler.devices.device import Backend
+from compiler.encodings.quantised import QuantisedWeights
 from compiler.fuse.joins import Join, joins, promising
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Workload
@@ -16,6 +17,7 @@ from compiler.knowledge.carried import holds
 from compiler.knowledge.kinds import KERNEL
 from compiler.knowledge.known import identity, measured_seconds
 from compiler.knowledge.records import Records
+from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import propose, workload_key
 
 
@@ -32,7 +34,7 @@ class KernelCosts:
     """By workload key, what was measured of code of earlier compilers, best first."""
     recalled: dict[str, float | None] = field(default_factory=dict, repr=False, compare=False)
     """Of those, what holds of the workloads that were asked for."""
-    modelled: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    modelled: dict[str, Proposal] = field(default_factory=dict, repr=False, compare=False)
     is_stored: bool = False
     """Whether the kernels that are asked for have the elements in memory that they are to have."""
 
@@ -80,9 +82,18 @@ class KernelCosts:
 
     def model(self, key: str, workload: Workload) -> float:
         """Seconds under the tile that the model thinks best."""
+        return self._best(key, workload).seconds
+
+    def readers_of_codes(self, kernels: KernelGraph) -> int:
+        """Calls that read a constant as the codes that it was made from, under the tiles that the model thinks best."""
+        workloads = (self.backend.workload_of(kernels, call) for call in kernels.calls)
+        best = (self._best(workload_key(workload), workload) for workload in workloads)
+        return sum(QuantisedWeights.is_used_by(one.tile.algorithm) for one in best)
+
+    def _best(self, key: str, workload: Workload) -> Proposal:
         if key not in self.modelled:
             best, *_ = propose(self.backend.legal_tiles, workload, self.lanes, precision=self.precision)
-            self.modelled[key] = best.seconds
+            self.modelled[key] = best
         return self.modelled[key]
 
 

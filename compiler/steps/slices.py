@@ -4,7 +4,9 @@ A call that computes all samples at once leaves more behind than caches hold, wh
 Where each sample is computed by itself (`compiler.fuse.batch`), a slice of a few may go through all calls before the
 next one does, in the same memory: its values stay in caches, and lanes take slices of their own and never wait for each
 other. The price is small products, whose weights are read again for each slice. Both are estimated, by the model of
-costs and by what is moved between the caches and memory.
+costs and by what is moved between the caches and memory. Where a slice has so few rows that weights of few bits are
+sooner multiplied as floats, which the whole batch reads as codes, slices must gain what several times the bytes are
+worth.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler.devices.device import LaneDevice
+from compiler.encodings.quantised import WORTH_BYTES
 from compiler.fuse.batch import Batch, batch_of
 from compiler.fuse.joins import ChosenJoins
 from compiler.fuse.sliced import runs_once, sliced
@@ -107,16 +110,18 @@ def slices_of(
                 f"leave threads without work: give dims {dims} for a program of each kind"
             )
         return replace(found.entry, why=f"{found.entry.why}: {least} would leave threads without work")
-    seconds = {samples: estimate.seconds(samples) for samples in _sizes(batch.size, session.lanes)}
+    seconds = {samples: estimate.weighed(samples) for samples in _sizes(batch.size, session.lanes)}
     if not seconds:
         return Entry(STEP, f"{batch.size} samples make no two slices for each lane", 1, where)
     whole_s, least_s = estimate.seconds(batch.size), min(seconds.values())
     samples = min(one for one in seconds if seconds[one] <= (1 + EQUAL) * least_s)
     count = batch.size // samples
     said = f"{batch.size} samples in {count} slices, one after another through all kernels"
-    times = f"{1e6 * whole_s:.1f} us without, {1e6 * seconds[samples]:.1f} us with it, by the model"
+    times = f"{1e6 * whole_s:.1f} us without, {1e6 * estimate.seconds(samples):.1f} us with it, by the model"
     if seconds[samples] > (1 - LEAST_GAIN) * whole_s:
-        return Entry(STEP, f"{said}: it saves less than the model errs by", 1, where, times)
+        is_worse = estimate.seconds(samples) > (1 - LEAST_GAIN) * whole_s
+        why = "the model errs by" if is_worse else "weights of few bits are worth that it makes dense"
+        return Entry(STEP, f"{said}: it saves less than {why}", 1, where, times)
     return Slices(batch, batch.of(samples), count, Entry(STEP, said, 1, where, times))
 
 
@@ -124,7 +129,7 @@ def _of_open_batch(batch: Batch, estimate: _Estimate, batched: OpenBatch, where:
     """Slices of one sample, of which as many run as there are."""
     said = f"up to {batch.size} samples, one after another through all kernels"
     sizes = (batched.usual, batch.size)
-    ratios = [estimate.seconds(1, of=size) / estimate.seconds(size, of=size) for size in sizes]
+    ratios = [estimate.weighed(1, of=size) / estimate.seconds(size, of=size) for size in sizes]
     each = (f"{ratio:.2f} of the time at {size}" for ratio, size in zip(ratios, sizes, strict=True))
     times = f"{' and '.join(each)}, by the model"
     if sum(ratios) / len(ratios) > 1 - LEAST_GAIN:
@@ -166,6 +171,14 @@ class _Estimate:
         computed = sum(cost.seconds for cost in self.costs.of(kernels, kernels.calls))
         moved = self.device.moving_seconds(_moved_bytes(kernels), working_bytes // sharing, self.lanes)
         return -(-count // self.lanes) * (computed + moved) / sharing
+
+    def weighed(self, samples: int, of: int | None = None) -> float:
+        """Seconds of slices, as if they took longer where they read fewer constants as codes than the whole batch."""
+        makes_dense = self._reads_codes(samples) < self._reads_codes(self.batch.size)
+        return self.seconds(samples, of) / (WORTH_BYTES if makes_dense else 1)
+
+    def _reads_codes(self, samples: int) -> int:
+        return self.costs.readers_of_codes(self.batch.of(samples))
 
 
 def _moved_bytes(kernels: KernelGraph) -> int:

@@ -85,7 +85,7 @@ FORMS = {"MatMulNBits": in_blocks, "DequantizeLinear": dequantised, "Cast, Sub, 
 BYTES = INPUTS * OUTPUTS // 2 + 5 * OUTPUTS * INPUTS // BLOCK
 
 
-@pytest.mark.parametrize("rows", [1, 3, 20])
+@pytest.mark.parametrize("rows", [1, 3, 20, 32])
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_of_weights_stays_codes_in_the_artifact_and_gives_what_float64_does(
     form: str, rows: int, tmp_path: Path
@@ -94,8 +94,7 @@ def test_each_form_of_weights_stays_codes_in_the_artifact_and_gives_what_float64
     if rows == 3 and not multiplies_bytes:
         pytest.skip("without an instruction for bytes three rows are multiplied by floats sooner")
     artifact = tmp_path / "model.tw"
-    whole = replace(OPTIONS, without=("slices",))  # else rows may go through one after another, by floats
-    report = compile_file(FORMS[form](tmp_path, rows), artifact, whole)
+    report = compile_file(FORMS[form](tmp_path, rows), artifact, OPTIONS)
     algorithm = "gemv_quantised" if rows == 1 or multiplies_bytes else "gemm_quantised"
     assert [call["tile"].split()[0] for call in calls(artifact)] == [algorithm]
     assert report.weight_bytes <= 1.05 * BYTES

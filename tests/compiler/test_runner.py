@@ -85,7 +85,7 @@ def changed(artifact: Path, copy: Path, change: Callable[[dict[str, Any]], None]
 def test_two_artifacts_are_compared_and_the_faster_is_named(
     large: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed, opened = _Program._timed, runner._opened
+    timed, opened = _Program._timed, runner.open_artifact
     slow: list[_Program] = []
 
     def noted(*args: Any, **options: Any) -> Model:
@@ -97,7 +97,7 @@ def test_two_artifacts_are_compared_and_the_faster_is_named(
         timed(self, *args)
         return 6e-4 if self in slow else 1e-4
 
-    monkeypatch.setattr(runner, "_opened", noted)
+    monkeypatch.setattr(runner, "open_artifact", noted)
     monkeypatch.setattr(_Program, "_timed", by_length)
     events: list[Event] = []
     report = benchmark([("long", large), ("short", small)], BenchmarkOptions(seconds=0.4, seed=3), events.append)
@@ -265,7 +265,7 @@ def test_without_artifacts_there_is_nothing_to_do() -> None:
 def test_a_run_that_fails_is_our_fault_and_closes_all(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[Model] = []
     calls = itertools.count()
-    timed, opened = _Program._timed, runner._opened
+    timed, opened = _Program._timed, runner.open_artifact
 
     def failing(self: _Program, *args: Any) -> float:
         if next(calls) == 40:
@@ -278,7 +278,7 @@ def test_a_run_that_fails_is_our_fault_and_closes_all(small: Path, monkeypatch: 
         models.append(opened(*args, **options))
         return models[-1]
 
-    monkeypatch.setattr(runner, "_opened", noted)
+    monkeypatch.setattr(runner, "open_artifact", noted)
     with pytest.raises(InternalError, match="seeded"):
         benchmark([("a", small)], SHORT)
     assert len(models) > 2

@@ -18,6 +18,10 @@ import onnxruntime
 import pytest
 
 import tilewright
+from bench.generate.codes import Coding
+from bench.generate.decoder import PAST, SEQUENCE, TOTAL, Attention, decoder
+from bench.generate.shapes import SHAPES
+from bench.generate.weights import Seeded, parts
 from tests.compiler.accelerate.models import array, convolution, sample, tall
 from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
@@ -219,6 +223,23 @@ def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path:
     write_npz(tmp_path / "wrong.npz", {"nobody": np.zeros(3)})
     refused = house.command_line("infer", said["id"], str(tmp_path / "wrong.npz"), "--json", status=1)
     assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
+
+
+def test_the_server_generates_the_tokens_that_the_artifact_generates_here(house: House, tmp_path: Path) -> None:
+    model = decoder(parts(Seeded(SHAPES["tiny"]), Coding.NBITS4), Attention.GROUPED, 24)
+    (house.folder / "decoder.onnx").write_bytes(model.SerializeToString())
+    dims = ("--dim", f"{SEQUENCE}=1,4", "--dim", f"{PAST}=24", "--dim", f"{TOTAL}=24", "--carry", "auto")
+    said = json.loads(house.command_line("compile", "decoder.onnx", *dims, "--budget", "0", "--json").stdout)
+    asked = ("--ids", "3,1,4,1,5", "--max-tokens", "8", "--json")
+    here = json.loads(house.command_line("generate", str(house.folder / "decoder.tw"), *asked).stdout)
+    there = json.loads(house.command_line("generate", said["id"], "--server", *asked).stdout)
+    assert len(here["tokens"]) == 8
+    same = ("prompt_tokens", "tokens", "text", "stopped")
+    assert [there[name] for name in same] == [here[name] for name in same]
+    refused = house.command_line("generate", said["id"], "--server", "--ids", "1,320", "--json", status=1)
+    error = json.loads(refused.stdout)["error"]
+    assert error["code"] == "invalid_inputs"
+    assert "token 320 is not among the 320" in error["message"]
 
 
 def test_an_npu_is_a_target_like_the_others(house: House, tmp_path: Path) -> None:

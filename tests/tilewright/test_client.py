@@ -325,6 +325,60 @@ def test_inference_sends_and_receives_arrays(client: Client, server: Any) -> Non
         client.infer(ARTIFACT, {"file": object()})
 
 
+def told(*pieces: tuple[int, list[int]]) -> list[tuple[str, dict[str, Any]]]:
+    """Events of an inference that generates: places and tokens."""
+    return [("tokens", {"phase": "run", "data": {"first": first, "tokens": tokens}}) for first, tokens in pieces]
+
+
+def generating(server: Any, tokens: list[int]) -> None:
+    """The server has an inference that leaves these tokens."""
+    packed = io.BytesIO()
+    write_npz(packed, {"tokens": np.array(tokens)})
+    server.kind = "inference"
+    server.answers["/inferences"] = server.job(id=INFERENCE, artifact_id=None)
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, state="SUCCEEDED", report={})
+    etag = f'"{hashlib.sha256(packed.getvalue()).hexdigest()}"'
+    server.answers[f"/inferences/{INFERENCE}/outputs"] = httpx.Response(
+        200, content=packed.getvalue(), headers={"ETag": etag}
+    )
+
+
+def test_tokens_come_once_each_also_those_of_a_second_attempt_and_those_that_no_event_told(
+    client: Client, server: Any
+) -> None:
+    generating(server, [7, 8, 9, 10, 11])
+    ended = ("state", {"state": "SUCCEEDED"})
+    server.events = [*told((0, [7]), (1, [8, 9]), (0, [7, 8, 9, 10])), ended]
+    server.cuts = [90, None]
+    found = client.generate(ARTIFACT, [1, 2], max_tokens=5, temperature=0.5, stop=[3, 4], threads=1)
+    assert list(found) == [7, 8, 9, 10, 11]
+    (asked,) = server.sent("/inferences")
+    assert asked.url.params.multi_items() == [
+        ("artifact", ARTIFACT), ("threads", "1"), ("seed", "0"), ("max_tokens", "5"), ("temperature", "0.5"),
+        ("stop", "3"), ("stop", "4"),
+    ]  # fmt: skip
+    assert read_npz(io.BytesIO(asked.content))["ids"].tolist() == [1, 2]
+    assert server.sent(f"/jobs/{INFERENCE}/cancel") == []
+    server.events = [*told((0, [7]), (2, [9])), ended]
+    assert list(client.generate(ARTIFACT, [1, 2])) == [7, 8, 9, 10, 11]
+
+
+def test_a_text_that_is_left_is_cancelled_and_one_that_failed_is_an_error(client: Client, server: Any) -> None:
+    generating(server, [7, 8])
+    server.events = [*told((0, [7, 8])), ("state", {"state": "FAILED"})]
+    coming = client.generate(ARTIFACT, [1])
+    assert next(coming) == 7
+    coming.close()  # type: ignore[attr-defined]
+    assert len(server.sent(f"/jobs/{INFERENCE}/cancel")) == 1
+    problem = {"code": "invalid_inputs", "message": "the prompt has no tokens", "fix": "give one"}
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, state="FAILED", problem=problem)
+    with pytest.raises(JobFailed, match="the prompt has no tokens"):
+        list(client.generate(ARTIFACT, []))
+    assert len(server.sent(f"/jobs/{INFERENCE}/cancel")) == 1
+    with pytest.raises(UsageError, match="the prompt is no list of tokens"):
+        list(client.generate(ARTIFACT, "words"))  # type: ignore[arg-type]
+
+
 def test_what_the_server_is_comes_typed(client: Client, server: Any) -> None:
     worker = {"name": "w/1", "queues": ["cpu"], "hardware": {"cores": 2}, "compiler": "0.1.0", "busy": True}
     server.answers["/workers"] = {"workers": [worker]}

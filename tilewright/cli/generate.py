@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,17 +12,17 @@ from typing import Annotated, Any
 import typer
 
 import tilewright
-from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, console, failures, print_json
 from tilewright.cli.run import refusals
 from tilewright.errors import UsageError
-from tilewright.generation.generate import MOST_TOKENS, most
+from tilewright.generation.generate import MOST_TOKENS, as_input, ended, most
 from tilewright.generation.generate import generate as tokens_after
 from tilewright.generation.ports import ports
 from tilewright.generation.words import Pieces, Words
 
 
 def generate(
-    artifact: Annotated[Path, typer.Argument(help="A .tw file of a decoder with caches.")],
+    artifact: Annotated[str, typer.Argument(help="A .tw file of a decoder with caches; with --server an id.")],
     prompt: Annotated[str, typer.Option("--prompt", help="The text to go on with; - reads standard input.")] = "",
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="The model's tokenizer.json.", show_default=False)
@@ -38,35 +38,43 @@ def generate(
         typer.Option("--stop", help="A token that ends the text, by text or number; default: the usual ones."),
     ] = None,
     lanes: Annotated[int | None, typer.Option("--threads", min=1, help="Default: as it was compiled for.")] = None,
+    server: Annotated[bool, typer.Option("--server", help="On the server's device: ARTIFACT is an id there.")] = False,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Generate text with a decoder on this machine, without a server. With `--json`: tokens, text, seconds."""
+    """Generate text with a decoder, on this machine or the server's. With `--json`: tokens, text, seconds."""
     with failures(as_json):
         words = Words(tokenizer) if tokenizer else None
         given = _given(prompt, ids, words)
         ends = _ends(stop, words)
-        with tilewright.load(artifact, lanes) as model, refusals(model):
-            found = ports(model)
-            if words and words.count > found.words:
-                raise UsageError(
-                    f"{words.file} has {words.count} tokens, and the model's vocabulary {found.words}",
-                    fix="give the tokenizer.json that the model was published with",
+        how: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+
+        def show(coming: Iterator[int]) -> _Told:
+            return _told(coming, ends, words, is_shown=not as_json)
+
+        if server:
+            with connect(url, key, profile) as client:
+                queued = client.start_inference(
+                    artifact_id(client, artifact),
+                    {"ids": as_input(given)},
+                    threads=lanes,
+                    seed=seed,
+                    generating={**how, "stop": sorted(ends)},
                 )
-            coming = tokens_after(
-                model,
-                given,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                seed=seed,
-                stop=ends,
-            )
-            told = _told(coming, ends, words, is_shown=not as_json)
-        room = most(found, given)
-        stopped = (
-            "end" if told.tokens[-1] in ends else "capacity" if len(told.tokens) == room < max_tokens else "length"
-        )
+                told = show(client.tokens(queued))
+                stopped = client.result(queued, type(queued)).said["report"]["stopped"]
+        else:
+            with tilewright.load(artifact, lanes) as model, refusals(model):
+                found = ports(model)
+                if words and words.count > found.words:
+                    raise UsageError(
+                        f"{words.file} has {words.count} tokens, and the model's vocabulary {found.words}",
+                        fix="give the tokenizer.json that the model was published with",
+                    )
+                told = show(tokens_after(model, given, seed=seed, stop=ends, **how))
+            stopped = ended(told.tokens, ends, most(found, given), max_tokens)
         if as_json:
             print_json({"prompt_tokens": len(given), **told.to_json(), "stopped": stopped})
         else:
@@ -99,7 +107,7 @@ class _Told:
         }
 
 
-def _told(coming: Any, ends: set[int], words: Words | None, *, is_shown: bool) -> _Told:
+def _told(coming: Iterator[int], ends: set[int], words: Words | None, *, is_shown: bool) -> _Told:
     """Takes all tokens, and shows each when it comes."""
     begin = time.perf_counter()
     tokens: list[int] = []

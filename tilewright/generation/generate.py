@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tilewright.generation.ports import Ports
     from tilewright.generation.sampling import Sampler
     from tilewright.generation.text import Text
@@ -68,6 +70,21 @@ def demand_prompt(ports: Ports, ids: Sequence[int]) -> None:
             f"token {wrong} is not among the {ports.words} of the model's vocabulary",
             fix=f"give 0 to {ports.words - 1}, or the tokenizer that belongs to the model",
         )
+
+
+def as_input(ids: Sequence[int]) -> NDArray[Any]:
+    """A prompt [tokens] as the server takes it. Raises `UsageError` for what are no tokens."""
+    import numpy as np
+
+    try:
+        return np.array(ids, np.int64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise UsageError(f"the prompt is no list of tokens: {error}", fix="give their numbers") from error
+
+
+def ended(tokens: Sequence[int], stop: Collection[int], most: int, max_tokens: int) -> str:
+    """Why the text has ended: `end`, `capacity` (`most` tokens) or `length`."""
+    return "end" if tokens[-1] in stop else "capacity" if len(tokens) == most < max_tokens else "length"
 
 
 def _tokens(text: Text, ids: list[int], count: int, sampler: Sampler, stop: set[int]) -> Iterator[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from compiler.contract import Event, job_kinds
+from compiler.contract import TOKENS, Event, job_kinds
 from compiler.errors import TilewrightError
 from worker import problems
 from worker.lease.wakeup import Wakeup
@@ -221,7 +221,7 @@ def to_event(plain: object) -> Event:
         raise GarbledFrame("an event is not an object")
     kind, phase, fraction = plain.get("kind"), plain.get("phase"), plain.get("fraction")
     message, data = plain.get("message", ""), plain.get("data", {})
-    if kind not in ("phase", "progress", "notice", "tuning", *MEASUREMENTS):
+    if kind not in ("phase", "progress", "notice", "tuning", TOKENS, *MEASUREMENTS):
         raise GarbledFrame("an event is of an unknown kind")
     if not isinstance(phase, str) or not isinstance(message, str) or not isinstance(data, dict):
         raise GarbledFrame("an event lacks phase, message or data")

@@ -1,4 +1,4 @@
-"""Run an artifact once."""
+"""Run an artifact once, or have it generate."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.contract import Event
 from compiler.runner import infer
+from worker.work.generation import generate
 
 if TYPE_CHECKING:
     from worker.attempt.child import Outbox, Spec
@@ -14,5 +15,7 @@ if TYPE_CHECKING:
 def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
     outbox.event(Event("phase", "run", 0.0))
+    if "generate" in spec.options:
+        return generate(spec, outbox)
     (_, artifact), (_, arrays) = spec.inputs
     return infer(artifact, arrays, spec.output, spec.options.get("threads"), spec.options.get("seed"))

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import BackgroundTasks, Header, Query, Request, Response
+from pydantic import Field
 
-from compiler.contract import MAX_THREADS
+from compiler.contract import MAX_THREADS, MOST_TOKENS
 from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinished, Removed
 from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
@@ -28,6 +29,7 @@ from service.jobs.submission import runs
 from service.jobs.submission.job_terms import NOTHING
 from service.jobs.submission.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submitted
 
+MOST_STOPS = 64
 BINARY = {"type": "string", "format": "binary", "description": "an .npz file: one array for each input, by its name"}
 
 BODY: dict[str, Any] = {
@@ -82,7 +84,26 @@ async def make_inference(
     ] = None,
     seed: Annotated[
         int | None,
-        Query(ge=0, lt=2**63, description="Of random numbers that the model draws; left out: others each time."),
+        Query(
+            ge=0,
+            lt=2**63,
+            description="Of random numbers that the model draws; left out: others each time. Of tokens: 0.",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        Query(ge=1, le=MOST_TOKENS, description="Of a decoder: go on with the prompt `ids` by so many tokens at most."),
+    ] = None,
+    temperature: Annotated[
+        float, Query(ge=0, allow_inf_nan=False, description="Of tokens that are drawn; 0: the most probable one.")
+    ] = 0.0,
+    top_k: Annotated[int, Query(ge=0, description="Tokens are drawn among so many; 0: among all.")] = 0,
+    top_p: Annotated[
+        float, Query(gt=0, le=1, description="And among the fewest that together have this probability.")
+    ] = 1.0,
+    stop: Annotated[
+        list[Annotated[int, Field(ge=0, lt=2**31)]] | None,
+        Query(max_length=MOST_STOPS, description="Tokens that end the text; repeatable."),
     ] = None,
     priority: Annotated[
         int,
@@ -97,7 +118,11 @@ async def make_inference(
 
     The file is not read here: inputs that do not fit are accepted and fail as a job, which names each of them. bfloat16
     travels as its bits, in uint16.
+
+    With `max_tokens` the artifact is a decoder with caches, and the file has one array, `ids` [tokens], the prompt.
+    Events of kind `tokens` bring what follows as it comes; the output is `tokens`.
     """
+    how = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop or []}
     priorities.allowed(caller, priority)
     async with space(here, caller, model=False) as limit:
         inputs = await receive(request, here.blobs, here.pools.bodies, limit)
@@ -110,6 +135,7 @@ async def make_inference(
             inputs,
             threads=threads,
             seed=seed,
+            generating=how if max_tokens else {},
             idempotency_key=idempotency_key,
             priority=priority,
             beside=beside,

@@ -256,7 +256,9 @@ class InferenceOut(RunOut):
     output_bytes: int | None
     output_sha256: str | None = Field(description="SHA-256 of the .npz file with the outputs.")
     report: dict[str, Any] | None = Field(
-        description="`seconds` of the run alone, `load_s`, `lanes`, and of each output dtype, shape and SHA-256."
+        description="`seconds` of the run alone, `load_s`, `lanes`, and of each output dtype, shape and SHA-256; of "
+        "generating also `prompt_tokens`, `first_s` (until the first token) and `stopped`: `end` (a token of "
+        "`stop`), `length` (of `max_tokens`) or `capacity` (of the caches)."
     )
 
     @classmethod

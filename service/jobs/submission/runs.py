@@ -6,8 +6,9 @@ Both are jobs; what they need may still be in the making.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -91,13 +92,20 @@ def infer(
     *,
     threads: int | None = None,
     seed: int | None = None,
+    generating: Mapping[str, Any] = MappingProxyType({}),
     idempotency_key: str | None = None,
     priority: int = 0,
     beside: Beside = NOTHING,
     limits: Limits,
 ) -> Submitted:
-    """Queue one run of an artifact on uploaded inputs; the errors of `run`."""
-    options = {"threads": threads, **({} if seed is None else {"seed": seed})}
+    """Queue one run of an artifact on uploaded inputs; the errors of `run`.
+
+    With `generating`, how tokens are taken and when the text ends (the arguments of `tilewright.generate`), the inputs
+    are a decoder's prompt, and the run is one of many steps.
+    """
+    options: dict[str, Any] = {"threads": threads, **({} if seed is None else {"seed": seed})}
+    if generating:
+        options["generate"] = dict(generating)
     wanted = Run(owner, [artifact_id], options, inputs, idempotency_key, priority, beside)
     return run(db, wanted, limits=limits)
 

@@ -84,7 +84,7 @@ from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.codebook import CODED
-from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED
+from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED, WORTH_BYTES
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
@@ -131,9 +131,6 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 
 READ_CODES = (READ_BY, READ_ROUNDED, READ_AS_FLOATS, CODED)
 """Algorithms that read a constant as codes."""
-WORTH_BYTES = 0.8
-"""The share of their time for which it pays to keep several times the bytes."""
-
 DEARER = 1.1
 """How much dearer by the model an algorithm may be that takes elements of bf16 in memory, beside the best of all."""
 

@@ -133,3 +133,18 @@ def test_what_is_not_there_or_not_allowed_is_refused(
     assert client.post(f"/inferences?artifact={artifact}&threads=0", content=b"x").status_code == 400
     benchmark = client.post("/benchmarks", json={"artifacts": [artifact]}).json()["id"]
     assert client.get(f"/inferences/{benchmark}").status_code == 404
+
+
+def test_a_decoder_is_told_how_to_go_on_with_a_prompt(client: TestClient, db: Database, artifact: str) -> None:
+    path = f"/inferences?artifact={artifact}"
+    wanted = "&max_tokens=9&temperature=0.5&top_k=40&top_p=0.9&stop=2&stop=11&seed=3"
+    made = client.post(path + wanted, content=INPUTS).json()
+    how = {"max_tokens": 9, "temperature": 0.5, "top_k": 40, "top_p": 0.9, "stop": [2, 11]}
+    assert made["options"] == {"threads": None, "seed": 3, "generate": how}
+    assert run(db).options["generate"] == how
+    assert "generate" not in client.post(f"{path}&top_k=40", content=INPUTS).json()["options"]
+    for wrong in ("max_tokens=0", "max_tokens=8193", "top_p=0", "top_p=1.5", "top_k=-1", "temperature=nan", "stop=-1"):
+        answer = client.post(f"{path}&max_tokens=1&{wrong}", content=INPUTS)
+        assert answer.json()["code"] == "bad_request", wrong
+    many = "&stop=1" * 65
+    assert client.post(f"{path}&max_tokens=1{many}", content=INPUTS).json()["code"] == "bad_request"

@@ -11,9 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from compiler.contract import BenchmarkOptions, CompileOptions
+from compiler.contract import Event as CompilerEvent
 from service.blobs.local import LocalBlobs
 from service.blobs.store import StoredBlob
 from service.config import Settings
+from service.db import events
 from service.db import retention as rows
 from service.db.engine import Database
 from service.db.models import Artifact, Event, Inference, Job, Model, TuningRecord, Upload
@@ -218,6 +220,8 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     job = runs.infer(db, owner, made, inputs, limits=UNLIMITED).job
     claim = lease.claim(db, "w", ["run:cpu"], 60)
     assert claim is not None
+    said = [CompilerEvent("tokens", "run", 0.5, data={"first": 0, "tokens": [7]}), CompilerEvent("phase", "run", 0.0)]
+    assert lease.heartbeat(db, claim, said) == "ok"
     output = blobs.put_bytes(b"outputs")
     assert lease.succeed(db, claim, made=output, report={"seconds": 1.0})
     rules = Rules(0, 1e12, DAY, 3600)
@@ -233,6 +237,10 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     with pytest.raises(Removed):
         outcomes.outputs(db, owner, job.id)
     assert outcomes.inference(db, owner, job.id).report == {"seconds": 1.0}
+    with db.read() as session:
+        told = {event.kind: event.data for event in events.after(session, job.id, 0, 100)}
+    assert told["tokens"] == {}
+    assert told["phase"]["phase"] == "run"
 
 
 def test_a_job_that_is_submitted_while_old_ones_go_finds_its_artifact_or_compiles(
