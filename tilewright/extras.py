@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from importlib import metadata
 
 from tilewright.errors import UsageError
 
@@ -31,6 +30,8 @@ def missing(extra: str) -> list[str]:
 
     None of a checkout that is not installed itself. Markers other than that of the extra are not evaluated.
     """
+    from importlib import metadata
+
     try:
         asked = metadata.requires("tilewright") or []
     except metadata.PackageNotFoundError:
@@ -40,6 +41,8 @@ def missing(extra: str) -> list[str]:
 
 
 def _installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.distribution(name)
     except metadata.PackageNotFoundError:
