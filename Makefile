@@ -29,7 +29,7 @@ running: # prepare that part of .venv, or do nothing
 demo: running ## a first result within a minute, then more: models compiled, run, raced with ONNX Runtime; at most 4 minutes
 	$(BIN)/python -m bench demo $(ARGS)
 
-up: running ## the service on this machine: API, broker, workers; ARGS=--open opens its page
+up: running ## the service on this machine: API and workers; ARGS=--open opens its page
 	$(BIN)/tilewright up $(ARGS)
 
 test: environment ## each behaviour once, with warnings as errors: minutes

@@ -43,7 +43,7 @@ from service.jobs.accounts.audit import Asking
 from service.jobs.inspection.inspector import Inspector
 from service.jobs.operations import backup, reconcile, retention
 from service.jobs.operations.backup import Saved
-from service.jobs.scheduling.doorbell import CeleryRing
+from service.jobs.scheduling.doorbell import ring_of
 from service.jobs.storage import integrity
 from service.jobs.storage.integrity import Scrubbed
 from service.threads import lasting
@@ -155,7 +155,7 @@ def _reconcile(settings: Settings) -> None:
     ).start()
     reconcile.loop(
         db,
-        CeleryRing(settings.celery_url),
+        ring_of(settings.celery_url),
         stop,
         every_s=settings.reconcile_every_s,
         ring_again_after_s=settings.ring_again_after_s,

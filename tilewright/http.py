@@ -57,7 +57,7 @@ class Http:
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
                 transport=transport,
                 trust_env=uses_environment(address),
-                verify=trusted(),
+                verify=trusted(address),
             )
         except (httpx.InvalidURL, UnicodeError) as error:
             raise ServerUnreachable(f"{url!r} is no address: {error}", fix="give one as http://host:port") from error
@@ -175,11 +175,14 @@ def uses_environment(url: str) -> bool:
     return httpx.URL(url).host not in _LOOPBACK
 
 
-def trusted() -> ssl.SSLContext | bool:
+def trusted(url: str) -> ssl.SSLContext | bool:
     """Who may sign a server's certificate: the file (PEM) that TILEWRIGHT_CA_FILE names, else whom all programs trust.
 
-    Raises `UsageError` for a file that holds no certificate.
+    Nobody where `url` is plain HTTP: reading whom all programs trust takes as long as a request. Raises `UsageError`
+    for a file that holds no certificate.
     """
+    if url.startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     named = os.environ.get(CA_FILE, "")
     if not named:
         return True

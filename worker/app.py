@@ -21,7 +21,7 @@ from compiler.contract import kinds
 from compiler.errors import OptionsError, TilewrightError
 from service.config import Settings, exit_status, reason
 from service.db.arrivals import arrivals
-from service.jobs.scheduling.doorbell import routed
+from service.jobs.scheduling.doorbell import NO_BROKER, routed
 from worker.attempt.rounds import Rounds, Task
 from worker.attempt.tasks import TASKS, drain
 from worker.config import WorkerSettings
@@ -29,6 +29,8 @@ from worker.opening import opened, own_name
 from worker.pool import OneThread
 from worker.processes import group
 
+ASK_S = 0.5
+"""How often a worker without a broker looks whether it shall end: messages in memory wake nobody."""
 _PRESENCE_PATIENCE_S = 0.1
 
 
@@ -116,8 +118,10 @@ def serve(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.C
 
 
 def _configuration() -> dict[str, Any]:
+    url = Settings().celery_url
+    waits = {"polling_interval": ASK_S} if url == NO_BROKER else {"socket_connect_timeout": 2, "socket_timeout": 10}
     return {
-        "broker_url": Settings().celery_url,
+        "broker_url": url,
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_acks_late": False,
@@ -129,7 +133,7 @@ def _configuration() -> dict[str, Any]:
         "worker_pool": f"{OneThread.__module__}:{OneThread.__name__}",
         "worker_concurrency": 1,
         "worker_prefetch_multiplier": 1,
-        "worker_disable_prefetch": True,
+        "worker_disable_prefetch": url != NO_BROKER,  # which has no messages to fetch, and says that it cannot
         "worker_send_task_events": True,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_hijack_root_logger": False,
@@ -138,7 +142,7 @@ def _configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_connection_timeout": 2,
-        "broker_transport_options": {"socket_connect_timeout": 2, "socket_timeout": 10},
+        "broker_transport_options": waits,
     }
 
 

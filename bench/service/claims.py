@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,17 +32,6 @@ def claims(client: Client, model: Path, jobs: int) -> Claims:
         ended = client.wait(client.compile(model, {"tuning_budget_s": 0}, fresh=True)).require_success()
         waited.append(1e3 * float(ended.said["queue_seconds"]))
     return Claims(jobs, statistics.median(waited), max(waited))
-
-
-@contextlib.contextmanager
-def without_broker(up: int) -> Iterator[None]:
-    """Inside the block the broker below `tilewright up`, whose process is `up`, is stopped and answers nobody."""
-    broker = below(up, b"valkey")
-    os.kill(broker, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(broker, signal.SIGCONT)
 
 
 def up(data: Path) -> int:

@@ -1,4 +1,4 @@
-"""`python -m bench service`: what the service bears on this machine, with SQLite and the embedded broker."""
+"""`python -m bench service`: what the service bears on this machine, with SQLite and no broker."""
 
 from __future__ import annotations
 
@@ -173,25 +173,22 @@ def show_beset(figures: Mapping[str, Any]) -> None:
 
 
 def measure_claims(data: Path) -> dict[str, Any]:
-    """From a request to the claim of an idle worker, with the broker and without. Raises `ClientError`."""
+    """From a request to the claim of an idle worker. Raises `ClientError`."""
     models = data.with_name("service-models")
     models.mkdir(parents=True, exist_ok=True)
     small = from_zoo(SMALL, models).file
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
     with server(data) as client:
         claims.claims(client, small, 1)
-        figures["with_broker"] = asdict(claims.claims(client, small, CLAIMS))
-        with claims.without_broker(up(data)):
-            figures["without_broker"] = asdict(claims.claims(client, small, CLAIMS))
+        figures["claims"] = asdict(claims.claims(client, small, CLAIMS))
     return figures
 
 
 def show_claims(figures: Mapping[str, Any]) -> None:
     """The table that people read."""
     table = Table("from a request to the claim", "p50", "worst")
-    for name in ("with_broker", "without_broker"):
-        one = figures[name]
-        table.add_row(name.replace("_", " the "), f"{one['p50_ms']:.0f} ms", f"{one['worst_ms']:.0f} ms")
+    one = figures["claims"]
+    table.add_row("without a broker", f"{one['p50_ms']:.0f} ms", f"{one['worst_ms']:.0f} ms")
     Console().print(table)
 
 

@@ -45,7 +45,7 @@ from service.jobs.lifecycle.status_reads import Board
 from service.jobs.notifications.delivery import Sender, Terms
 from service.jobs.operations import health, reconcile, retention
 from service.jobs.operations.statistics import Number, numbers
-from service.jobs.scheduling.doorbell import CeleryRing, Ring
+from service.jobs.scheduling.doorbell import Ring, ring_of
 from service.jobs.storage.integrity import Watched
 from service.threads import lasting
 
@@ -69,7 +69,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, inspector: Inspe
     `ring` replaces the doorbell of the settings, `inspector` what reads models for `POST /preflight`.
     """
     inspector = inspector or Inspector(settings.max_preflights_per_owner, walls=settings.require_walls)
-    state = _state(settings, ring or CeleryRing(settings.celery_url), inspector)
+    state = _state(settings, ring or ring_of(settings.celery_url), inspector)
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,

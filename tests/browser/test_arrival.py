@@ -35,6 +35,25 @@ def test_a_key_that_is_none_is_refused_and_whoever_signs_out_is_out(house: House
         window.sees("Use a key")
 
 
+def test_the_api_is_searched_and_tried_on_its_own_page_with_the_session(house: House, page: Browser) -> None:
+    operation = "#operations-keys-get_me"
+    answer = f"return document.querySelector('{operation} .live-responses-table')?.innerText ?? ''"
+    with page.tab() as window:
+        entered(house, window)
+        window.said()
+        window.go(f"{house.url}/docs#/keys/get_me")
+        window.sees("Authorize")
+        window.click(f"{operation} .try-out__btn")
+        window.click(f"{operation} .execute")
+        window.until(lambda: '"scopes"' in str(window.run(answer)), "the answer of /me")
+        window.picture(SCREENS / "api.png")
+        window.type("input.operation-filter-input", "webhooks")
+        window.until(
+            lambda: window.run(f"return document.querySelector('{operation}') === null"), "the others are gone"
+        )
+        assert not [line for line in window.said() if "Content Security Policy" in line or "Deprecated" not in line]
+
+
 def refused_now(house: House, cookie: dict[str, Any]) -> bool:
     """Whether a session is over; the service remembers for two seconds that it is not."""
     sent = {"Cookie": f"{cookie['name']}={cookie['value']}"}

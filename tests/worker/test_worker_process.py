@@ -20,7 +20,7 @@ from compiler.devices.cpu import target as cpu
 from service.db import workers
 from service.db.models import Artifact, Job, JobState, Worker
 from service.jobs.operations.reconcile import reconcile
-from service.jobs.scheduling.doorbell import CeleryRing
+from service.jobs.scheduling.doorbell import NO_BROKER, CeleryRing
 from tests.cuda_double.double import build_runtime, compiler_there
 from tests.servers import GUARD_S
 from tests.worker.valkey import Valkey
@@ -180,17 +180,19 @@ def test_the_database_tells_an_idle_worker_of_a_job_where_nobody_rings(
         eventually(lambda job_id=job_id: office.job(job_id).state == JobState.SUCCEEDED)
 
 
+@pytest.mark.parametrize("url", ["redis+socket:///nobody/broker", NO_BROKER])
 def test_a_worker_that_never_met_its_broker_works_and_gives_its_job_back_when_it_is_terminated(
     office: Any,
     start_worker: Callable[..., Any],
     eventually: Callable[..., Any],
     running: Callable[[int], bool],
     tmp_path: Path,
+    url: str,
 ) -> None:
     marker = tmp_path / "marker"
     job_id = office.submit(seed=0)
     child = ONCE_SLOW.format(seed=0, marker=str(marker))
-    worker = start_worker(child, f"redis+socket://{tmp_path}/nobody", TILEWRIGHT_LEASE_S="600")
+    worker = start_worker(child, url, TILEWRIGHT_LEASE_S="600")
     eventually(lambda: office.job(job_id).state == JobState.RUNNING and marker.exists() and marker.read_text())
     worker.process.terminate()
     assert worker.process.wait(GUARD_S) == 0, worker.text()

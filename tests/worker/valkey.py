@@ -9,7 +9,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from tilewright.up.broker import server_program
+from tests.servers import redis_program
 
 PATIENT = Retry(ConstantBackoff(0.05), retries=2400)
 """Asks a server that is starting for up to two minutes."""
@@ -25,7 +25,7 @@ class Valkey:
     def start(self) -> None:
         socket = str(self.folder / "s")
         command = [
-            str(server_program()),
+            str(redis_program()),
             "--port",
             "0",
             "--unixsocket",

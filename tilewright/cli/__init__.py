@@ -40,7 +40,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    profile: Annotated[str, typer.Option("--profile", help="A server of `tilewright profiles`.")] = "",
+    profile: Annotated[str | None, typer.Option("--profile", help="A server of `tilewright profiles`.")] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -48,7 +48,7 @@ def root(
     """Options before the command."""
     from tilewright.cli import output
 
-    output.chosen_profile.set(profile)
+    output.chosen_profile.set(profile or "")
 
 
 def main() -> None:

@@ -153,6 +153,19 @@ class Commands(TyperGroup):
         for panel, entries in PANELS.items():
             for entry in entries:
                 self.add_command(Later(entry, panel))
+        self._bare = False
+
+    def parse_args(self, context: Any, words: list[str]) -> list[str]:
+        """What is left behind the options that stand before the command; where none do, they are not looked for."""
+        self._bare = bool(words) and not words[0].startswith("-")
+        try:
+            return super().parse_args(context, words)
+        finally:
+            self._bare = False
+
+    def get_params(self, context: Any) -> list[Any]:
+        """Options; to leave one at its default, too, typer loads pydantic, a third of what misuse costs."""
+        return [] if self._bare else super().get_params(context)
 
 
 def tree() -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright import local
 from tilewright.cli import options as given
 from tilewright.cli import summary
 from tilewright.cli.here import needs_compiler
@@ -128,6 +127,8 @@ def _demand_plain(asked: Mapping[str, object]) -> None:
 def _compiled_here(model: Path, options: Mapping[str, Any], output: Path, as_json: bool) -> None:
     """Compile on this machine, unless that was done before, and put a copy of the artifact to its place."""
     needs_compiler()
+    from tilewright import local
+
     if not as_json:
         console().print("compiling on this machine, unless that was done before", style="dim")
     kept = local.compiled(model, options)

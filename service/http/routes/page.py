@@ -22,9 +22,8 @@ from compiler.contract import job_kinds
 from service.db.plain import dumps
 from service.errors import NotFound
 from service.http.gate import Gated
-from service.http.responses.docs_page import STYLE, render
 from service.http.responses.download import matches
-from service.http.responses.error_pages import BY_CODE, PATH
+from service.http.responses.error_pages import BY_CODE, PATH, STYLE
 from service.http.responses.error_pages import render as error_page
 from service.http.responses.problem_samples import SAMPLES
 
@@ -47,6 +46,7 @@ def _web(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
 
 WEB: Mapping[str, bytes] = {
     **dict(_web(files("service.http").joinpath("web"))),
+    **dict(_web(files("fastapi_swagger").joinpath("resources"), "swagger/")),
     "job_kinds.js": f"export const KINDS = {list(job_kinds.names())};\n".encode(),
 }
 """The page's files by their paths below `/web/`."""
@@ -73,7 +73,8 @@ def _headers(*directives: str) -> dict[str, str]:
 
 
 PAGE_HEADERS = _headers("style-src 'self'", "script-src 'self'", "connect-src 'self'", "img-src 'self'")
-DOCS_HEADERS = _headers(f"style-src {_sources('style', STYLE)}")
+DOCS_HEADERS = _headers("style-src 'self'", "script-src 'self'", "connect-src 'self'", "img-src 'self' data:")
+ERROR_HEADERS = _headers(f"style-src {_sources('style', STYLE)}")
 
 
 @router.get("/", include_in_schema=False)
@@ -88,16 +89,16 @@ async def web(request: Request, name: str) -> Response:
     return _file(request, name)
 
 
-def _file(request: Request, name: str) -> Response:
+def _file(request: Request, name: str, headers: Mapping[str, str] = PAGE_HEADERS) -> Response:
     if name not in WEB:
         raise NotFound(f"the page has no file {name!r:.80}", fix="load the page again: it may be of another version")
-    return _sent(request, WEB[name], ETAGS[name], TYPES[Path(name).suffix], PAGE_HEADERS)
+    return _sent(request, WEB[name], ETAGS[name], TYPES[Path(name).suffix], headers)
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """Every operation with its parameters, bodies and answers, without a script."""
-    return _made(request, "docs", render, "text/html", DOCS_HEADERS)
+    """Every operation with its parameters, bodies and answers, to be searched and tried: Swagger UI."""
+    return _file(request, "reference.html", DOCS_HEADERS)
 
 
 @router.get(PATH + "/{code}", include_in_schema=False)
@@ -108,7 +109,7 @@ async def error(code: str) -> Response:
         raise NotFound("there is no such code", fix="docs/api.md lists them")
     sample = next((one for one in SAMPLES if one.code == code), None)
     example = None if sample is None else {"detail": sample.message, "fix": sample.fix}
-    return HTMLResponse(error_page(kind, example), headers=DOCS_HEADERS)
+    return HTMLResponse(error_page(kind, example), headers=ERROR_HEADERS)
 
 
 @router.get("/openapi.json", include_in_schema=False)

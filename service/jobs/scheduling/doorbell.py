@@ -19,6 +19,8 @@ from service.db.engine import Database
 from service.errors import NotReady
 from service.logs import logger
 
+NO_BROKER = "memory://localhost"
+"""The URL of no broker: to Celery that of messages which no other process gets."""
 TASK = "worker.drain"
 """The task of the worker that claims jobs of a queue until none is left.
 
@@ -80,6 +82,21 @@ class CeleryRing:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=1)
         except FAILURES as error:
             raise NotReady(f"the broker does not answer: {error}", fix="check TILEWRIGHT_BROKER_URL") from error
+
+
+class NoRing:
+    """No broker: idle workers hear of new jobs from the database alone (`service.db.arrivals`)."""
+
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
+        """Nothing."""
+
+    def check(self) -> None:
+        """Nothing can be away."""
+
+
+def ring_of(broker_url: str) -> Ring:
+    """The doorbell of a broker's URL."""
+    return NoRing() if broker_url == NO_BROKER else CeleryRing(broker_url)
 
 
 def announce(db: Database, ring: Ring, job_id: uuid.UUID, queue: str) -> bool:

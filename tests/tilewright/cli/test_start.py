@@ -84,6 +84,14 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(words: list[st
     assert not modules & {*HEAVY}
 
 
+@pytest.mark.parametrize("words", [["bake"], ["compile", "m.onnx", "--budgett", "3"], ["compile", "--help"]])
+def test_words_that_are_not_known_and_the_help_of_a_command_load_nothing_that_checks_values(
+    words: list[str], tmp_path: Path
+) -> None:
+    _, modules, _ = loaded(words, tmp_path)
+    assert not modules & {*HEAVY, "pydantic", "importlib.metadata"}
+
+
 def test_no_name_of_the_package_is_loaded_before_it_is_used() -> None:
     program = "import sys, tilewright; print([n for n in sys.modules if n.startswith('tilewright.')]); tilewright.Job"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

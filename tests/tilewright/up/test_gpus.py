@@ -27,7 +27,7 @@ def test_there_is_a_queue_for_each_gpu_that_may_be_seen(driver: Path) -> None:
 def test_up_starts_a_worker_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "queues", lambda: ["cuda:0", "cuda:1"])
     processes = {one.name: one for one in _processes(Ready("http://127.0.0.1:1", tmp_path / "key", tmp_path, 1))}
-    assert list(processes) == ["broker", "service", "worker", "worker-cuda:0", "worker-cuda:1"]
+    assert list(processes) == ["service", "worker", "worker-cuda:0", "worker-cuda:1"]
     assert processes["worker-cuda:1"].command[-4:] == ["-m", "worker", "--queue", "cuda:1"]
     assert processes["worker-cuda:1"].log == tmp_path / "logs" / "worker-cuda-1.log"
     assert [name for name in processes if gpus.is_of(name.removeprefix("worker-"))] == [

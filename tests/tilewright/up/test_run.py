@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tilewright.cli import app
 from tilewright.client import Client
 from tilewright.errors import UsageError
-from tilewright.up import broker, run
+from tilewright.up import run
 from tilewright.up.process import Supervised
 
 pytestmark = pytest.mark.processes
@@ -123,8 +123,6 @@ def started(tmp_path: Path) -> Iterator[Running]:
         process.kill()
         process.wait()
         log.close()
-        with contextlib.suppress(FileNotFoundError):
-            broker.forget_socket(tmp_path / "data")
 
 
 def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace(started: Running) -> None:
@@ -162,13 +160,12 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
     family = started.family()
     lines = " ".join(family.values())
     assert "-m service" in lines
-    assert "valkey-server" in lines
-    socket = broker.socket_path(started.folder / "data").parent
+    assert "valkey-server" not in lines
+    assert "No broker: the database tells workers of jobs." in (started.folder / "up.log").read_text()
     started.process.terminate()
     assert started.process.wait(120) == 0, (started.folder / "up.log").read_text()
     assert started.family() == {}
     assert not any(map(alive, family))
-    assert not socket.exists()
     assert not (started.folder / "ready").exists()
     assert not (started.folder / "data" / "ready.json").exists()
     assert json.loads(other_shell())["error"]["code"] == "server_unreachable"
@@ -177,7 +174,7 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
 def test_killing_up_itself_leaves_no_orphan(started: Running) -> None:
     family = started.family()
     lines = " ".join(family.values())
-    assert all(part in lines for part in ("valkey-server", "-m service", "-m worker "))
+    assert all(part in lines for part in ("-m service", "-m worker "))
     started.process.send_signal(signal.SIGKILL)
     started.process.wait()
     eventually(lambda: not any(map(alive, family)) and started.family() == {})

