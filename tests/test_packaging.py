@@ -99,7 +99,10 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("tilewright", BASE | EXTRAS["generate"] | EXTRAS["hub"] | EXTRAS["verify"] | EXTRAS["bench"]),
+        (
+            "tilewright",
+            BASE | EXTRAS["generate"] | EXTRAS["hub"] | EXTRAS["verify"] | EXTRAS["bench"] | EXTRAS["serve"],
+        ),
         ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"] | CUPY),
         ("service", BASE | EXTRAS["server"] | EXTRAS["parquet"]),
         ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["bench"]),
