@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -33,6 +33,7 @@ import tilewright
 from bench import subjects
 from bench.ending import ended
 from compiler.contract import CompileOptions
+from compiler.pack.loader import TensorSpec
 from compiler.pipeline import compile_model
 from compiler.request import Request
 from tilewright.cli.serve import SWITCH_S
@@ -62,24 +63,6 @@ class Row:
     resident_mib: float
 
 
-class Spec(NamedTuple):
-    """A tensor of ONNX Runtime's session, as a server asks for it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """Of its arrays."""
-        return np.dtype(self.dtype)
-
-    @property
-    def axes(self) -> tuple[None, ...]:
-        """None is open."""
-        return (None,) * len(self.shape)
-
-
 class Peer:
     """ONNX Runtime with one thread, as a model that is served."""
 
@@ -92,7 +75,7 @@ class Peer:
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.inputs, self.outputs = (
-            tuple(Spec(one.name, TYPES.get(one.type, one.type[7:-1]), tuple(one.shape)) for one in side)
+            tuple(TensorSpec(one.name, TYPES.get(one.type, one.type[7:-1]), tuple(one.shape)) for one in side)
             for side in (self._session.get_inputs(), self._session.get_outputs())
         )
         self.bindings = (self,)
