@@ -51,12 +51,11 @@ def serve(
     ] = "mean",
     as_json: Json = False,
 ) -> None:
-    """Serve artifacts over HTTP until Ctrl-C: KServe v2, embeddings and completions as OpenAI's API has them."""
+    """Serve artifacts over HTTP until Ctrl-C: KServe v2, and texts as OpenAI's API has them."""
     with failures(as_json):
         require("serve", "a model server")
         import uvicorn
 
-        from tilewright.generation.words import Words
         from tilewright.serving.app import Serving, names_of
         from tilewright.serving.openai import POOLINGS, Texts
         from tilewright.serving.served import Cores, Served
@@ -70,11 +69,10 @@ def serve(
         tokenizers = names_of(tokenizer or [])
         if strange := [name for name in tokenizers if name not in files]:
             raise UsageError(f"--tokenizer names {strange[0]!r}", fix=f"name one of {', '.join(files)}")
-        words = {name: Words(Path(file)) for name, file in tokenizers.items()}
+        texts = {name: Texts.beside(Path(file), pooling) for name, file in tokenizers.items()}
         shared = Cores(cores or len(os.sched_getaffinity(0)))
         with _listening(host, port) as listening:
             models = {name: Served(name, Path(file), shared, lanes, queue) for name, file in files.items()}
-            texts = {name: Texts(one, pooling) for name, one in words.items()}
             serving = Serving(models, key or (), max_body << 20, texts)
             _tell(f"http://{host}:{listening.getsockname()[1]}", models, as_json)
             config = uvicorn.Config(serving.app(), log_level="warning", timeout_graceful_shutdown=30)

@@ -60,9 +60,9 @@ class Words:
             raise UsageError(f"{word!r} is no token of {self.file}", fix="give one that is, or its number")
         return int(found)
 
-    def ids(self, text: str) -> list[int]:
-        """The tokens of a text, as its post-processor completes them (with a token that begins a text, say)."""
-        return list(self._tokenizer.encode(text).ids)
+    def ids(self, text: str, *, is_whole: bool = True) -> list[int]:
+        """The tokens of a text, which its post-processor completes where it is whole (one that begins a text, say)."""
+        return list(self._tokenizer.encode(text, add_special_tokens=is_whole).ids)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of tokens, without those that are none."""

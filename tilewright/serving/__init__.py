@@ -2,6 +2,8 @@
 
 tensors  bodies of the Open Inference Protocol (KServe v2), and arrays
 served   an artifact, its replicas, and the runs that wait for one
-openai   texts: embeddings and completions, as OpenAI's API has them
+openai   texts as OpenAI's API has them, and their embeddings
+chat     messages to a prompt
+completions  what decoders write
 app      routes, keys, limits, counters
 """

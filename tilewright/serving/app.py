@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tilewright.errors import ClientError, UsageError
-from tilewright.serving import openai, tensors
+from tilewright.serving import completions, openai, tensors
 from tilewright.serving.served import Busy, Served, ran
 
 BODY_BYTES = 64 << 20
@@ -88,6 +88,7 @@ class Serving:
             self._route("/v1/models", self._texts),
             self._route("/v1/embeddings", self._embeddings, "POST"),
             self._route("/v1/completions", self._completions, "POST"),
+            self._route("/v1/chat/completions", self._chat, "POST"),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
 
@@ -194,7 +195,12 @@ class Serving:
     async def _completions(self, request: Request) -> Response:
         plain, served = await self._about_texts(request)
         with self._counted(served.name):
-            return await openai.completions(served, self.texts[served.name], plain)
+            return await completions.completions(served, self.texts[served.name], plain)
+
+    async def _chat(self, request: Request) -> Response:
+        plain, served = await self._about_texts(request)
+        with self._counted(served.name):
+            return await completions.chat(served, self.texts[served.name], plain)
 
     async def _about_texts(self, request: Request) -> tuple[Mapping[str, Any], Served]:
         plain = openai.read(await self._body(request))

@@ -1,4 +1,4 @@
-"""Texts as OpenAI's API has them: `/v1/embeddings` of encoders, `/v1/completions` of decoders.
+"""Texts as OpenAI's API has them: `/v1/embeddings` of encoders.
 
 A model takes texts once it has a tokenizer.
 """
@@ -8,21 +8,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import threading
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from tilewright.errors import ClientError, UsageError
-from tilewright.generation.generate import MOST_TOKENS, generate
-from tilewright.generation.words import Pieces, Words
+from tilewright.errors import UsageError
+from tilewright.generation.words import Words
 from tilewright.loading import Model
+from tilewright.serving.chat import Chat
 from tilewright.serving.served import Served, ran
 
 POOLINGS = ("mean", "cls", "last")
@@ -40,10 +37,17 @@ class Texts:
 
     pooling  how the states of its tokens become one embedding, where the model does not say it: their mean, the first
              or the last
+    chat     how messages become a prompt; None: the model was published without saying it
     """
 
     words: Words
     pooling: str = "mean"
+    chat: Chat | None = None
+
+    @classmethod
+    def beside(cls, file: Path, pooling: str) -> Texts:
+        """What a `tokenizer.json` and the files beside it say. Raises `UsageError`."""
+        return cls(Words(file), pooling, Chat.beside(file))
 
 
 def read(body: bytes) -> Mapping[str, Any]:
@@ -59,13 +63,13 @@ def read(body: bytes) -> Mapping[str, Any]:
 
 async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to `/v1/embeddings`: of each input a vector of length 1. Texts are run side by side."""
-    given = _given(plain.get("input"), texts.words)
-    if not 0 < len(given) <= MOST_TEXTS:
-        raise UsageError(f"there are {len(given)} inputs", fix=f"give 1 to {MOST_TEXTS}")
+    asked = given(plain.get("input"), texts.words)
+    if not 0 < len(asked) <= MOST_TEXTS:
+        raise UsageError(f"there are {len(asked)} inputs", fix=f"give 1 to {MOST_TEXTS}")
     coded = plain.get("encoding_format", "float")
     if coded not in ("float", "base64"):
         raise UsageError(f"encoding_format is {coded!r}", fix="give float or base64")
-    feeds = [_fed(served.model, ids, at) for at, ids in enumerate(given)]
+    feeds = [_fed(served.model, ids, at) for at, ids in enumerate(asked)]
     side_by_side = min(len(feeds), served.replicas)
     parts = [feeds[at::side_by_side] for at in range(side_by_side)]
 
@@ -74,7 +78,7 @@ async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> 
 
     done = await asyncio.gather(*(served.do(run(part)) for part in parts))
     vectors: list[Array] = [done[at % side_by_side][at // side_by_side] for at in range(len(feeds))]
-    tokens = sum(map(len, given))
+    tokens = sum(map(len, asked))
     return {
         "object": "list",
         "model": served.name,
@@ -85,7 +89,7 @@ async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> 
     }
 
 
-def _given(texts: Any, words: Words) -> list[list[int]]:
+def given(texts: Any, words: Words) -> list[list[int]]:
     """Tokens of each input: a text, a list of texts, a list of tokens, or a list of such lists."""
     if isinstance(texts, str) or (isinstance(texts, list) and texts and isinstance(texts[0], int)):
         texts = [texts]
@@ -159,155 +163,3 @@ def _embedded(model: Model, feeds: Mapping[str, Array], pooling: str) -> Array:
 def _coded(vector: Array, how: str) -> Any:
     little = vector.astype("<f4")
     return base64.b64encode(little.tobytes()).decode() if how == "base64" else little.tolist()
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A completion that was asked for."""
-
-    ids: list[int]
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int
-    stop: tuple[str, ...]
-
-
-def _wanted(plain: Mapping[str, Any], words: Words) -> _Wanted:
-    given = _given(plain.get("prompt"), words)
-    if len(given) != 1 or plain.get("n", 1) != 1:
-        raise UsageError("more than one completion is asked for", fix="send a request for each")
-    stop = plain.get("stop") or []
-    stop = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stop, list) or not all(isinstance(one, str) and one for one in stop):
-        raise UsageError("`stop` is neither a text nor texts", fix="give texts that end the completion")
-    numbers = {"max_tokens": MOST_TOKENS, "temperature": 0.0, "top_p": 1.0, "seed": 0}
-    for name, usual in numbers.items():
-        value = plain.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UsageError(f"{name} is {value!r}", fix="give a number")
-        numbers[name] = usual if value is None else value
-    return _Wanted(
-        given[0],
-        int(numbers["max_tokens"]),
-        numbers["temperature"],
-        numbers["top_p"],
-        int(numbers["seed"]),
-        tuple(stop),
-    )
-
-
-class _Writing:
-    """A completion while it is written: pieces of text go from the thread that runs the model to who reads them."""
-
-    def __init__(self, wanted: _Wanted, words: Words) -> None:
-        self.tokens = 0
-        self.finish = "length"
-        self._wanted, self._words = wanted, words
-        self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self._is_unread = threading.Event()
-
-    def write(self, model: Model) -> None:
-        """Runs the model to the end, or until nobody reads any more."""
-        wanted, ends = self._wanted, self._words.ends()
-        coming = generate(
-            model,
-            wanted.ids,
-            max_tokens=wanted.max_tokens,
-            temperature=wanted.temperature,
-            top_p=wanted.top_p,
-            seed=wanted.seed,
-            stop=ends,
-        )
-        try:
-            for piece in self._until_stopped(self._spoken(coming, ends)):
-                self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-                if self._is_unread.is_set():
-                    return
-        except model.errors as error:
-            raise ClientError(str(error), status=500) from error
-
-    def _spoken(self, coming: Iterator[int], ends: set[int]) -> Iterator[str]:
-        pieces = Pieces(self._words)
-        for token in coming:
-            self.tokens += 1
-            if token in ends:
-                self.finish = "stop"
-            else:
-                yield pieces.add(token)
-        yield pieces.rest()
-
-    def _until_stopped(self, pieces: Iterator[str]) -> Iterator[str]:
-        """The text up to the first of the texts that end it; what may become one is held back."""
-        held = ""
-        for piece in pieces:
-            held += piece
-            at = min((found for one in self._wanted.stop if (found := held.find(one)) >= 0), default=-1)
-            if at >= 0:
-                self.finish = "stop"
-                yield held[:at]
-                return
-            keep = max((_begun(held, one) for one in self._wanted.stop), default=0)
-            yield held[: len(held) - keep]
-            held = held[len(held) - keep :]
-        yield held
-
-    async def read(self, served: Served) -> AsyncIterator[str]:
-        """The pieces as they come. Raises `Busy`, and what the model raises."""
-        running = asyncio.ensure_future(served.do(self.write))
-        running.add_done_callback(lambda _: self._pieces.put_nowait(None))
-        try:
-            while (piece := await self._pieces.get()) is not None:
-                if piece:
-                    yield piece
-            await running
-        finally:
-            self._is_unread.set()
-            running.cancel()
-
-
-def _begun(text: str, stop: str) -> int:
-    """How many characters at the end of a text begin this one."""
-    return next((count for count in range(min(len(text), len(stop) - 1), 0, -1) if stop.startswith(text[-count:])), 0)
-
-
-async def completions(served: Served, texts: Texts, plain: Mapping[str, Any]) -> Response:
-    """The answer to `/v1/completions`, whole or, with `stream`, piece by piece as server-sent events."""
-    wanted = _wanted(plain, texts.words)
-    writing = _Writing(wanted, texts.words)
-    head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
-    head |= {"model": served.name}
-
-    def part(text: str, finish: str | None, **more: Any) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}], **more}
-
-    def usage() -> dict[str, int]:
-        prompt = len(wanted.ids)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": writing.tokens,
-            "total_tokens": prompt + writing.tokens,
-        }
-
-    pieces = writing.read(served)
-    if not plain.get("stream"):
-        text = "".join([piece async for piece in pieces])
-        return JSONResponse(part(text, writing.finish, usage=usage()))
-    first = await anext(pieces, "")  # what refuses the request does so before an answer has begun
-
-    async def events() -> AsyncIterator[str]:
-        try:
-            yield _event(part(first, None))
-            async for piece in pieces:
-                yield _event(part(piece, None))
-            yield _event(part("", writing.finish, usage=usage()))
-        except ClientError as error:
-            yield _event({"error": {"message": error.message, "type": error.code}})
-        yield "data: [DONE]\n\n"
-
-    return StreamingResponse(events(), media_type="text/event-stream")
-
-
-def _event(plain: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(plain, separators=(',', ':'))}\n\n"

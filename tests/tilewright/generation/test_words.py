@@ -74,7 +74,7 @@ class Tokenizer:
     def token_to_id(self, word: str) -> int | None:
         return self._vocabulary.get(word)
 
-    def encode(self, text: str) -> Encoded:
+    def encode(self, text: str, add_special_tokens: bool = True) -> Encoded:
         letters = {byte: letter for letter, byte in self._bytes.items()}
         left, found = "".join(letters.get(byte, chr(byte)) for byte in text.encode()), []
         while left:

@@ -249,6 +249,72 @@ def test_completions_that_cannot_be_are_refused_before_an_answer_begins(
     assert (status, text[: len(reason)]) == (400, reason)
 
 
+TURNS = "{% for one in messages %}{{ one.content }}{% endfor %}{{ eos_token }}"
+"""A template of chats in the letters that there are."""
+
+
+@contextmanager
+def chatting(decoder: Path, words: Words, template: str) -> Iterator[TestClient]:
+    words.file.with_name("tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "eos_token": {"content": LETTERS[0]}})
+    )
+    models = {"m": Served("m", decoder, Cores(1))}
+    with TestClient(Serving(models, texts={"m": Texts.beside(words.file, "mean")}).app()) as made:
+        yield made
+
+
+def test_a_chat_is_gone_on_with_as_the_template_writes_it(decoder: Path, words: Words) -> None:
+    said = [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "ab"}]}]
+    asked = {"model": "m", "messages": said, "max_tokens": 5}
+    with chatting(decoder, words, TURNS) as server:
+        plain = server.post("/v1/completions", json={"model": "m", "prompt": [1, 4, 0], "max_tokens": 5}).json()
+        whole = server.post("/v1/chat/completions", json=asked).json()
+        parts = events(server.post("/v1/chat/completions", json={**asked, "stream": True}).text)
+    wanted = plain["choices"][0]["text"]
+    assert wanted
+    assert whole["object"] == "chat.completion"
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": wanted}
+    assert whole["usage"] == plain["usage"]
+    deltas = [part["choices"][0]["delta"] for part in parts]
+    assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
+    assert "".join(delta["content"] for delta in deltas) == wanted
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "reason"),
+    [
+        (TURNS, [], "there are no messages"),
+        (TURNS, [{"role": "user"}], "message 0 has no role, or its content is no text"),
+        (TURNS, [{"role": "user", "content": [{"type": "image_url"}]}], "message 0 has no role, or its content"),
+        (
+            "{{ raise_exception('no system here') }}",
+            [{"role": "user", "content": "a"}],
+            "the template of chats refuses",
+        ),
+        ("{{ messages.__class__.__mro__ }}", [{"role": "user", "content": "a"}], "the template of chats refuses"),
+    ],
+)
+def test_messages_that_no_prompt_is_made_of_are_refused(
+    template: str, messages: list[Any], reason: str, decoder: Path, words: Words
+) -> None:
+    with chatting(decoder, words, template) as server:
+        status, text = refusal(server.post("/v1/chat/completions", json={"model": "m", "messages": messages}))
+    assert (status, text[: len(reason)]) == (400, reason)
+
+
+def test_a_model_without_a_template_takes_no_chats_and_a_broken_template_is_refused(
+    decoder: Path, words: Words
+) -> None:
+    with client(decoder, words) as server:
+        status, text = refusal(server.post("/v1/chat/completions", json={"model": "m", "messages": []}))
+    assert (status, text[:48]) == (400, "the model m was given no template of chats. Fix:"[:48])
+    with (
+        pytest.raises(UsageError, match="the template of chats is none"),
+        chatting(decoder, words, "{% for one in %}"),
+    ):
+        pass
+
+
 def test_files_are_served_by_their_names_or_those_given() -> None:
     assert names_of(["a/b.tw", "c=a/b.tw"]) == {"b": "a/b.tw", "c": "a/b.tw"}
     with pytest.raises(UsageError, match="two models are named 'b'"):
