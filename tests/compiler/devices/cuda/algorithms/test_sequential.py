@@ -16,8 +16,8 @@ from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import resolve
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.algorithms.test_loops import SCANS, scans
+from tests.compiler.devices.cpu.algorithms.test_recurrent import CODED, layers
 from tests.compiler.devices.cpu.algorithms.test_recurrent import case_of as layer_case
-from tests.compiler.devices.cpu.algorithms.test_recurrent import layers
 from tests.compiler.devices.cpu.library import Case, draws
 from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, run, stored_as
@@ -117,7 +117,7 @@ def test_a_missing_barrier_between_steps_is_found() -> None:
 
 @needs_double
 def test_recurrent_layers_of_every_form_mean_what_the_reference_says() -> None:
-    found = [layer_case(layer) for layer in draws(layers(), 24)]
+    found = [layer_case(layer) for layer in (*draws(layers(), 24), *draws(layers((CODED,)), 8))]
     lowered = subjects([case for case, _ in found], (0, 32, 128))
     module = compile_kernels(PREAMBLE + "\n".join(subject.lowered.text for subject in lowered), "plain")
     with Device(module, MODES[2]) as device:
