@@ -53,7 +53,7 @@ def serve(
 ) -> None:
     """Serve artifacts over HTTP until Ctrl-C: KServe v2, and texts as OpenAI's API has them."""
     with failures(as_json):
-        require("serve", "a model server")
+        require("serve", "a model server", replaceable=("jinja2",))
         import uvicorn
 
         from tilewright.serving.app import Serving, names_of

@@ -21,9 +21,12 @@ class Chat:
     """A Jinja template in a sandbox, as Hugging Face's tokenizers have it. Raises `UsageError` for what is none."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+        try:
+            from jinja2 import TemplateError
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError as error:
+            fix = "pip install 'tilewright[serve]', or keep the template elsewhere than beside tokenizer.json"
+            raise UsageError("a template of chats needs a package that is not installed: jinja2", fix=fix) from error
         made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         made.globals |= {"raise_exception": _refuse, "strftime_now": datetime.datetime.now().strftime}
         self._errors = TemplateError

@@ -315,6 +315,14 @@ def test_a_model_without_a_template_takes_no_chats_and_a_broken_template_is_refu
         pass
 
 
+def test_a_template_without_what_reads_it_is_refused_with_the_extra(
+    decoder: Path, words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match="not installed: jinja2"), chatting(decoder, words, TURNS):
+        pass
+
+
 def test_files_are_served_by_their_names_or_those_given() -> None:
     assert names_of(["a/b.tw", "c=a/b.tw"]) == {"b": "a/b.tw", "c": "a/b.tw"}
     with pytest.raises(UsageError, match="two models are named 'b'"):
