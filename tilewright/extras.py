@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from tilewright.errors import UsageError
 
@@ -10,12 +11,13 @@ SHOWN = 3
 """Missing packages that a message names."""
 
 
-def require(extra: str, purpose: str) -> None:
+def require(extra: str, purpose: str, *, replaceable: Collection[str] = ()) -> None:
     """Raise `UsageError`, which names the extra, where a distribution that it asks for is not installed.
 
-    `purpose` is what needs it: the subject of the message.
+    purpose      what needs it: the subject of the message
+    replaceable  distributions that may be missing
     """
-    if absent := missing(extra):
+    if absent := [name for name in missing(extra) if name not in replaceable]:
         more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
         raise UsageError(
             f"{purpose} needs packages that are not installed here: {', '.join(absent[:SHOWN])}{more}",
