@@ -36,7 +36,6 @@ from compiler.contract import CompileOptions
 from compiler.pack.loader import TensorSpec
 from compiler.pipeline import compile_model
 from compiler.request import Request
-from tilewright.cli.serve import SWITCH_S
 from tilewright.loading import Model
 from tilewright.serving.app import HEADER_LENGTH, Serving
 from tilewright.serving.served import Cores, Served
@@ -44,6 +43,8 @@ from tilewright.serving.tensors import DATATYPES
 
 CALLERS = (1, 8, 64)
 TURNS = 3
+MOST_WAITING = 1 << 10
+"""More than there are callers: none is refused."""
 TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime's names of types that are not `tensor(NAME)` with the name that numpy has."""
 ALONE_S = 3.0
@@ -89,42 +90,31 @@ class Peer:
         """Nothing: its memory goes with it."""
 
 
-def serve_peer(model: Path, listening: int) -> None:
-    """Until it is stopped."""
+def serve_peer(model: Path) -> None:
+    """Until it is stopped; says where it is as `tilewright serve --json` does."""
     cores = Cores(len(os.sched_getaffinity(0)))
-    served = Served("m", model, cores, queue=1 << 10, opened=lambda: cast(Model, Peer(model)))
-    sys.setswitchinterval(SWITCH_S)
-    app = Serving({"m": served}).app()
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[socket.socket(fileno=listening)])
+    served = Served("m", model, cores, queue=MOST_WAITING, opened=lambda: cast(Model, Peer(model)))
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
+        config = uvicorn.Config(Serving({"m": served}).app(), log_level="warning")
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 @contextlib.contextmanager
 def serving(engine: str, file: Path) -> Iterator[tuple[int, int]]:
     """A server's port and process, as long as the context lasts."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
-        port = listening.getsockname()[1]
-        if engine == "tilewright":
-            listening.close()
-            command = ["-m", "tilewright", "serve", f"m={file}", "--port", str(port), "--queue", "1024"]
-        else:
-            command = ["-m", "bench.serve", str(file), "--peer", str(listening.fileno())]
-        fds = () if engine == "tilewright" else (listening.fileno(),)
-        process = subprocess.Popen([sys.executable, *command], pass_fds=fds, stdout=subprocess.DEVNULL)
+    ours = ["tilewright", "serve", f"m={file}", "--port", "0", "--queue", str(MOST_WAITING), "--json"]
+    command = ours if engine == "tilewright" else ["bench.serve", str(file), "--peer"]
+    with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
         try:
-            _await(port, process)
-            yield port, process.pid
+            assert process.stdout is not None
+            if not (said := process.stdout.readline()):
+                raise RuntimeError(f"a server ended with status {process.wait()}")
+            url = str(json.loads(said)["url"])
+            httpx.get(f"{url}/v2/models/m/ready").raise_for_status()
+            yield int(url.rpartition(":")[2]), process.pid
         finally:
             process.terminate()
-            process.wait()
-
-
-def _await(port: int, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"http://127.0.0.1:{port}/v2/models/m/ready").status_code == 200:
-                return
-        time.sleep(0.1)
-    raise RuntimeError(f"a server ended with status {process.returncode}")
 
 
 def request(feeds: Mapping[str, np.ndarray]) -> bytes:
@@ -218,10 +208,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=9.0, help="for each server and number of callers (9)")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds of measuring when compiling (5)")
     parser.add_argument("--json", type=Path, help="write the rows there")
-    parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.peer is not None:
-        serve_peer(Path(given.model), given.peer)
+    if given.peer:
+        serve_peer(Path(given.model))
         return 0
     return ended(lambda: _measure(given), parser, Console(stderr=True))
 

@@ -6,7 +6,6 @@ import contextlib
 import ipaddress
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 PORT = 8000
 KEY = "TILEWRIGHT_SERVE_KEY"
-SWITCH_S = 1e-4
-"""After which a thread that ends a run gets the interpreter; by default that takes longer than many a run."""
 
 
 def serve(
@@ -76,7 +73,6 @@ def serve(
             serving = Serving(models, key or (), max_body << 20, texts)
             _tell(f"http://{host}:{listening.getsockname()[1]}", models, as_json)
             config = uvicorn.Config(serving.app(), log_level="warning", timeout_graceful_shutdown=30)
-            sys.setswitchinterval(SWITCH_S)
             uvicorn.Server(config).run(sockets=[listening])
 
 

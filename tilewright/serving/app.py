@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -30,7 +31,10 @@ RELOAD_S = 1.0
 VERSION = "1"
 """The only version of a model, in the protocol's words."""
 HEADER_LENGTH = "Inference-Header-Content-Length"
+SWITCH_S = 1e-4
+"""After which a thread that ends a run gets the interpreter; by default that takes longer than many a run."""
 Handler = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Served, openai.Texts, Mapping[str, Any]], Awaitable[Response]]
 
 
 class Counters:
@@ -85,19 +89,21 @@ class Serving:
                 )
             ),
             self._route("/metrics", self._metrics),
-            self._route("/v1/models", self._texts),
-            self._route("/v1/embeddings", self._embeddings, "POST"),
-            self._route("/v1/completions", self._completions, "POST"),
-            self._route("/v1/chat/completions", self._chat, "POST"),
+            self._route("/v1/models", self._models),
+            self._route("/v1/embeddings", self._on_texts(openai.embeddings), "POST"),
+            self._route("/v1/completions", self._on_texts(completions.completions), "POST"),
+            self._route("/v1/chat/completions", self._on_texts(completions.chat), "POST"),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(self._watch())
+        watching, usual_s = asyncio.create_task(self._watch()), sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         try:
             yield
         finally:
+            sys.setswitchinterval(usual_s)
             watching.cancel()
             for served in self.models.values():
                 await asyncio.to_thread(served.close)
@@ -184,31 +190,20 @@ class Serving:
     async def _metrics(self, _: Request) -> Response:
         return Response(generate_latest(self.counters.registry), media_type="text/plain; version=0.0.4")
 
-    async def _texts(self, _: Request) -> Response:
+    async def _models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
-    async def _embeddings(self, request: Request) -> Response:
-        plain, served = await self._about_texts(request)
-        with self._counted(served.name):
-            return JSONResponse(await openai.embeddings(served, self.texts[served.name], plain))
+    def _on_texts(self, answer: Answer) -> Handler:
+        async def answered(request: Request) -> Response:
+            plain = openai.read(await self._body(request))
+            served = self._named(str(plain.get("model", "")))
+            if served.name not in self.texts:
+                fix = f"serve it with --tokenizer {served.name}=tokenizer.json"
+                raise UsageError(f"the model {served.name} has no tokenizer here", fix)
+            with self._counted(served.name):
+                return await answer(served, self.texts[served.name], plain)
 
-    async def _completions(self, request: Request) -> Response:
-        plain, served = await self._about_texts(request)
-        with self._counted(served.name):
-            return await completions.completions(served, self.texts[served.name], plain)
-
-    async def _chat(self, request: Request) -> Response:
-        plain, served = await self._about_texts(request)
-        with self._counted(served.name):
-            return await completions.chat(served, self.texts[served.name], plain)
-
-    async def _about_texts(self, request: Request) -> tuple[Mapping[str, Any], Served]:
-        plain = openai.read(await self._body(request))
-        served = self._named(str(plain.get("model", "")))
-        if served.name not in self.texts:
-            fix = f"serve it with --tokenizer {served.name}=tokenizer.json"
-            raise ClientError(f"the model {served.name} has no tokenizer here", fix, status=400)
-        return plain, served
+        return answered
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -223,7 +218,7 @@ class Serving:
         return b"".join(parts)
 
     @contextlib.contextmanager
-    def _counted(self, model: str) -> Any:
+    def _counted(self, model: str) -> Iterator[None]:
         begin, status = time.perf_counter(), "failed"
         try:
             yield

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.responses import JSONResponse, Response
 
 from tilewright.errors import UsageError
 from tilewright.generation.words import Words
@@ -61,7 +62,7 @@ def read(body: bytes) -> Mapping[str, Any]:
     return plain
 
 
-async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> dict[str, Any]:
+async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> Response:
     """The answer to `/v1/embeddings`: of each input a vector of length 1. Texts are run side by side."""
     asked = given(plain.get("input"), texts.words)
     if not 0 < len(asked) <= MOST_TEXTS:
@@ -79,7 +80,7 @@ async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> 
     done = await asyncio.gather(*(served.do(run(part)) for part in parts))
     vectors: list[Array] = [done[at % side_by_side][at // side_by_side] for at in range(len(feeds))]
     tokens = sum(map(len, asked))
-    return {
+    answer = {
         "object": "list",
         "model": served.name,
         "data": [
@@ -87,6 +88,7 @@ async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> 
         ],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
+    return JSONResponse(answer)
 
 
 def given(texts: Any, words: Words) -> list[list[int]]:
