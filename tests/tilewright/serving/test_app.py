@@ -226,6 +226,9 @@ def test_a_text_that_ends_a_completion_is_left_out_even_where_it_comes_in_pieces
             stop = text[2 : 2 + size]
             told = server.post("/v1/completions", json={**asked, "stop": [stop, "?"]}).json()["choices"][0]
             assert (told["text"], told["finish_reason"]) == (text[: text.find(stop)], "stop")
+        for at in range(1, len(text) + 1):  # it begins, and does not go on
+            told = server.post("/v1/completions", json={**asked, "stop": text[:at] + "?"}).json()["choices"][0]
+            assert told["text"] == text
 
 
 @pytest.mark.parametrize(
