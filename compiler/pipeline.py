@@ -33,6 +33,7 @@ from compiler.steps.dividing_devices import devices_of
 from compiler.steps.foreseeing import BY_ROUNDING, foreseen_outputs, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.loading import open_model, requests_of_bindings
+from compiler.steps.profiles import with_profiles
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.states import carried_by, carried_positions
 from compiler.steps.tiling import roundings
@@ -45,8 +46,8 @@ FIRST_FROM_S = 60.0
 def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
     """Compiles an ONNX file into an artifact.
 
-    A model that is bound in several ways (`options.bindings`) goes through all steps once for each, with the records of
-    those before; each is proved by itself, and one artifact holds them.
+    A model that is bound in several ways, or compiled for several profiles (`options.bindings`), goes through all steps
+    once for each, with the records of those before; each is proved by itself, and one artifact holds them.
 
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree.
@@ -63,7 +64,7 @@ def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
     if (whole := whole_kind_of(request.options.compiled_for)) is not None:
         silent = replace(host, observe=ignore, dump=None, helpers=None, first=None)
         return whole.compile(request, trace, partial(compile_model, host=silent))
-    options, notices = bind_what_is_open(request.file, request.options, OPERATORS)
+    options, notices = bind_what_is_open(request.file, with_profiles(request.file, request.options), OPERATORS)
     for notice in notices:
         trace.notice(notice)
     request = replace(request, options=options)
@@ -73,13 +74,14 @@ def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
         if len(options.bindings) > 1:
             return compile_bindings(source, replace(host, helpers=None), trace)
         log = request.logs[0] if request.logs else None
-        session = Session.of(options, host, trace, request.artifact.parent, log, source.quantised)
-        _, _, come = compile_binding(session, source.request, first=host.first)
+        (alone,) = options.bindings
+        session = Session.of(alone, host, trace, request.artifact.parent, log, source.quantised)
+        _, _, come = compile_binding(session, replace(source.request, options=alone), first=host.first)
         return come
 
 
 def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
-    """Compiles for each of several bindings in turn, and packs them into one artifact."""
+    """Compiles for each of several bindings, of each of several profiles, in turn; packs them into one artifact."""
     whole = source.request
     requests = requests_of_bindings(trace, whole)
     weights: Weights | None = None
@@ -90,6 +92,8 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
         for turn, request in enumerate(requests):
             trace.turn, trace.turns = turn, len(requests)
             log = whole.logs[turn] if whole.logs else None
+            if turn and request.options.target != requests[turn - 1].options.target:
+                found = {}
             session = Session.of(request.options, host, trace, alone.parent, log, source.quantised)
             made = compile_binding(session, replace(request, artifact=alone), weights, found=found)
             each.append(proved(session, *made, alone))

@@ -371,7 +371,7 @@ def _state(found: Survey, pair: Pair) -> dict[str, Any]:
 def _profile(name: str) -> str:
     """What a target stands for; no driver is opened for it. Raises TargetUnavailable."""
     kind = kinds.of(name)
-    return name if kind.accelerator and name == kind.name else resolved_name(name)
+    return name if kinds.family(name) or (kind.accelerator and name == kind.name) else resolved_name(name)
 
 
 def _problem(problem: TilewrightError | None, refused: list[Refusal]) -> dict[str, Any] | None:

@@ -207,8 +207,9 @@ def functions_of(members: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
 
 
 def folders_of(manifest: Mapping[str, Any]) -> list[str]:
-    """Where the files of each binding lie: prefixes of members' names."""
-    return [one["folder"] for one in manifest.get("bindings", ())] or [""]
+    """Where the files of each program lie, of one profile after the other: prefixes of members' names."""
+    profiles = manifest.get("profiles") or (manifest,)
+    return [one["folder"] for profile in profiles for one in profile.get("bindings", ())] or [""]
 
 
 def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[bytes]:

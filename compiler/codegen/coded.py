@@ -1,6 +1,7 @@
 """Constants as a file of weights holds them where that is less than kernels read: made once they are loaded.
 
-Those of few values are codebooks and indices, and Winograd's filters are what they are transformed from.
+Those of few values are codebooks and indices, Winograd's filters are what they are transformed from, and panels of
+columns are those of another width, where another program of the artifact has the same matrix.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
 packed panels a channel is a column, so that each column may have a codebook.
@@ -61,6 +62,50 @@ class Filters:
         of = self.packing
         extents = (of.batch, of.panels, of.points, of.taps, of.depth, of.panel, of.columns)
         return f"{{{', '.join(map(str, (self.at, self.place, self.numbers, *extents)))}}}"
+
+
+@dataclass(frozen=True)
+class Panelled:
+    """Matrices in the file, as panels of columns: float32[batch, panels, depth, panel] from the byte `place` on."""
+
+    place: int
+    batch: int
+    depth: int
+    columns: int
+    panel: int
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Of the matrices: [batch, depth, columns]."""
+        return self.batch, self.depth, self.columns
+
+    @property
+    def elements(self) -> int:
+        """In the file, those that fill the last panel included."""
+        return self.batch * -(-self.columns // self.panel) * self.depth * self.panel
+
+    def dense(self, packed: np.ndarray) -> np.ndarray:
+        """The matrices, float32[batch, depth, columns], of their elements in the file."""
+        panels = packed.reshape(self.batch, -1, self.depth, self.panel).transpose(0, 2, 1, 3)
+        return np.ascontiguousarray(panels.reshape(self.batch, self.depth, -1)[:, :, : self.columns])
+
+
+@dataclass(frozen=True)
+class Repacked:
+    """Matrices that another program of the artifact has in panels, which a loaded one cuts into panels of its own.
+
+    at     as of an Expansion
+    of     what lies in the file
+    panel  columns of a panel
+    """
+
+    at: int
+    of: Panelled
+    panel: int
+
+    def __str__(self) -> str:
+        of = self.of
+        return f"{{{self.at}, {of.place}, {of.batch}, {of.depth}, {of.columns}, {of.panel}, {self.panel}}}"
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from compiler.codegen.coded import PLAIN, Coded, Expansion, Filters, coded, is_made_of_filters
+from compiler.codegen.coded import (
+    LEAST_CODED,
+    PLAIN,
+    Coded,
+    Expansion,
+    Filters,
+    Panelled,
+    Repacked,
+    coded,
+    is_made_of_filters,
+)
 from compiler.encodings.aside import Octets, together
 from compiler.forms.winograd import TransformedPanels, transform
 from compiler.ir.buffers import Buffer
@@ -22,7 +33,8 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
-    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`)
+    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`), or of
+             what an earlier program has in other panels (`repacked`)
     """
 
     def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, small: bool = False) -> None:
@@ -34,6 +46,9 @@ class Weights:
         """Those that the file holds as indices."""
         self.filters: list[Filters] = []
         """Those that the file holds as the filters that they are transformed from."""
+        self.repacked: list[Repacked] = []
+        """Those that an earlier program's part of the file holds in panels of another width."""
+        self._panelled: list[Panelled] = []
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
@@ -56,7 +71,22 @@ class Weights:
         else:
             data = physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
         found = coded(data, packing if isinstance(packing, Panels) else None) if self.small else None
-        return self._place(_octets(data)) if found is None else self._expanded(data, found)
+        if found is not None:
+            return self._expanded(data, found)
+        if not (self.small and isinstance(packing, Panels) and data.size >= LEAST_CODED):
+            return self._place(_octets(data))
+        return self._as_panels(data, packing)
+
+    def _as_panels(self, data: np.ndarray, packing: Panels) -> int:
+        """Where panels lie: in the file, or made of an earlier program's, if that has the same matrix in others."""
+        own = Panelled(self.size, len(packing.starts), packing.depth, packing.columns, packing.panel)
+        known = self._earlier.matrices.get(_of_matrix(own, data)) if self._earlier else None
+        if known is not None and known.panel != own.panel:
+            self.repacked.append(Repacked(self._reserved(data.size), known, own.panel))
+            return self.repacked[-1].at
+        place = self._place(_octets(data))
+        self._panelled.append(replace(own, place=place))
+        return place
 
     def _reserved(self, count: int) -> int:
         """The place of a constant of so many float32 that the program makes."""
@@ -67,6 +97,9 @@ class Weights:
         """Where filters lie once they are transformed; they are added as they are, once for all forms."""
         numbers, scale, _ = transform(packing.forms)
         places = (self._once(packing.filters(array).tobytes()), self._once(numbers.tobytes() + scale.tobytes()))
+        self._panelled.append(
+            Panelled(places[0], packing.batch, packing.taps * packing.depth, packing.columns, packing.columns)
+        )
         self.filters.append(Filters(self._reserved(packing.elements), *places, packing))
         return self.filters[-1].at
 
@@ -101,6 +134,16 @@ class Weights:
         earlier = self._earlier.held if self._earlier else {}
         return {**{_digest(piece): at for at, piece in self._pieces.items()}, **earlier}
 
+    @cached_property
+    def matrices(self) -> dict[tuple[tuple[int, ...], bytes], Panelled]:
+        """Where matrices lie in panels, by extents and digest; asked once all are placed."""
+        found = {} if self._earlier is None else dict(self._earlier.matrices)
+        for one in self._panelled:
+            if (piece := self._pieces.get(one.place)) is not None:
+                data = np.frombuffer(piece, np.float32, one.elements)
+                found.setdefault(_of_matrix(one, data), one)
+        return found
+
     def bytes(self) -> Octets:
         """The whole file, of which the pieces are parts from now on."""
         whole = together([*self._in_order()])
@@ -116,6 +159,11 @@ class Weights:
         self._pieces = {at: whole[at : at + len(piece)] for at, piece in self._pieces.items()}
         if self._earlier:
             self._earlier._lie_in(whole)
+
+
+def _of_matrix(one: Panelled, packed: np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    """What matrices are known by, whatever the width of their panels."""
+    return one.extents, _digest(_octets(one.dense(packed)))
 
 
 def _octets(array: np.ndarray) -> Octets:

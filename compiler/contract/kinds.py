@@ -18,6 +18,24 @@ PROFILE = r"[a-z0-9._-]{1,64}"
 
 
 @dataclass(frozen=True)
+class Family:
+    """A target that stands for several profiles of a kind: an artifact for it holds programs for each.
+
+    name      such as `cpu:x86-64`
+    machine   the architecture, as Python and Linux call it
+    profiles  all that there may be programs for, the most able first
+    usual     those for a model in which all is fp32; others compute that as these do
+    short     those that have arithmetic in the kind's `short` precision
+    """
+
+    name: str
+    machine: str
+    profiles: tuple[str, ...]
+    usual: tuple[str, ...]
+    short: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Kind:
     """One kind of device.
 
@@ -40,6 +58,7 @@ class Kind:
     whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
                  are run on the CPU instead of the device, and only a target with a profile says what is compiled for
     formats      values of the option `format`: of the files that another compiler is given, the first by itself
+    families     targets that stand for several profiles
     holder       the module by which a worker holds devices of this kind and compiles for them
                  (`worker.devices.holder.Holder`)
     """
@@ -61,6 +80,7 @@ class Kind:
     regions: bool = False
     whole: bool = False
     formats: tuple[str, ...] = ()
+    families: tuple[Family, ...] = ()
 
     def device(self, index: int = 0) -> str:
         """How the device of this number is named, and the queue that a worker asks for to hold it: `cpu`, `cuda:0`."""
@@ -79,6 +99,24 @@ class Kind:
         return int(number) if self.accelerator and number.isdecimal() else None
 
 
+_X86 = "cpu:x86-64"
+X86 = Family(
+    name=_X86,
+    machine="x86_64",
+    profiles=tuple(f"{_X86}-{one}" for one in ("v4-amx", "v4-bf16", "v4-vnni", "v4", "v3-vnni", "v3", "v2")),
+    usual=tuple(f"{_X86}-{one}" for one in ("v4", "v3", "v2")),
+    short=tuple(f"{_X86}-{one}" for one in ("v4-amx", "v4-bf16")),
+)
+
+_ARM = "cpu:aarch64"
+ARM = Family(
+    name="cpu:arm64",
+    machine="aarch64",
+    profiles=tuple(f"{_ARM}{one}" for one in ("-bf16", "-i8mm", "-dotprod", "")),
+    usual=(_ARM,),
+    short=(f"{_ARM}-bf16",),
+)
+
 CPU = Kind(
     name="cpu",
     title="CPU",
@@ -93,6 +131,7 @@ CPU = Kind(
     attention=True,
     regions=True,
     holder="worker.devices.cpu",
+    families=(X86, ARM),
 )
 
 CUDA = Kind(
@@ -147,6 +186,12 @@ def of(target: str) -> Kind:
     if kind is None:
         raise LookupError(f"{target!r} is of no kind of device that is registered")
     return kind
+
+
+def family(target: str) -> Family | None:
+    """The family that a target's name is of; None for one profile, and for a kind alone."""
+    kind = find(target)
+    return next((one for one in kind.families if one.name == target), None) if kind else None
 
 
 def names() -> tuple[str, ...]:

@@ -124,8 +124,9 @@ class CompileOptions(Refusing):
     target: StrictStr = Field(
         default="cpu",
         description="the device: `cpu` or `cuda` is the device of the machine that compiles, and is measured there; a "
-        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, stands for every device of that profile; an accelerator, "
-        "such as `npu:ethos-u55-128`, always needs its profile",
+        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, stands for every device of that profile; `cpu:x86-64` "
+        "and `cpu:arm64` are all of x86 and of ARM in one artifact, which holds programs for several profiles; an "
+        "accelerator, such as `npu:ethos-u55-128`, always needs its profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(
@@ -271,6 +272,13 @@ class CompileOptions(Refusing):
         "processes share them",
         json_schema_extra={"enum": [*WEIGHTS]},
     )
+    profiles: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of), LATER] = Field(
+        default=(),
+        description="with target `cpu:x86-64` or `cpu:arm64`, the profiles that the artifact has programs for: where "
+        "it is loaded, the most able one that the processor has is taken. `[]`: v4, v3 and v2 (ARM: NEON), and for "
+        "models with integers or another precision than fp32 those with instructions for these too",
+        examples=[["cpu:x86-64-v3", "cpu:x86-64-v4"]],
+    )
     compare: tuple[StrictStr, ...] | None = Field(
         default=None,
         description="runtimes that the finished artifact is raced with on the model as it came, for some seconds: "
@@ -311,8 +319,23 @@ class CompileOptions(Refusing):
             raise OptionsError(
                 f"compare names {unknown[0]!r:.80}, which is unknown", fix=f"use {', '.join(PEERS)}, or leave it out"
             )
+        self._check_profiles()
         self._check_carry()
         self._check_devices()
+
+    def _check_profiles(self) -> None:
+        family = kinds.family(self.target)
+        if family is None and self.profiles:
+            families = [one.name for kind in kinds.KINDS for one in kind.families]
+            raise OptionsError(
+                f"option profiles applies to target {' and '.join(families)} only, and target is {self.target}",
+                fix="leave profiles out, or ask for that target",
+            )
+        if family and (unknown := [name for name in self.profiles if name not in family.profiles]):
+            raise OptionsError(
+                f"profile {unknown[0]!r:.80} is none of target {family.name}",
+                fix=f"use some of {', '.join(family.profiles)}",
+            )
 
     def _check_carry(self) -> None:
         if not self.carry:
@@ -440,14 +463,29 @@ class CompileOptions(Refusing):
     def bindings(self) -> tuple[CompileOptions, ...]:
         """Options for each program alone, in order, each with an equal part of the tuning budget.
 
-        A binding with a range has two: at its opt, without a range, then one for all sizes.
+        A binding with a range has two: at its opt, without a range, then one for all sizes. Of a target that stands for
+        several profiles each has them all, the most able first.
         """
-        each = with_exact(self.dims if isinstance(self.dims, tuple) else (self.dims,))
-        if len(each) == 1:
+        bound = with_exact(self.dims if isinstance(self.dims, tuple) else (self.dims,))
+        each = [{**of_profile, "dims": dims} for of_profile in self._of_profiles for dims in bound]
+        if each == [{"dims": self.dims}]:
             return (self,)
         seconds = self.tuning_budget_s / len(each)
         trials = None if self.tuning_trials is None else -(-self.tuning_trials // len(each))
-        return tuple(replace(self, dims=one, tuning_budget_s=seconds, tuning_trials=trials) for one in each)
+        return tuple(replace(self, tuning_budget_s=seconds, tuning_trials=trials, **one) for one in each)
+
+    @property
+    def _of_profiles(self) -> list[dict[str, Any]]:
+        """What options for one profile of the target's family have of their own; of another target, nothing."""
+        family = kinds.family(self.target)
+        if family is None:
+            return [{}]
+        rounds = self.precision in (kinds.of(self.target).short, kinds.AUTO)
+        return [
+            {"target": one, "profiles": ()} | ({"precision": "fp32"} if rounds and one not in family.short else {})
+            for one in family.profiles
+            if one in (self.profiles or family.usual)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
@@ -458,6 +496,7 @@ class CompileOptions(Refusing):
         plain["without"] = list(self.without)
         plain["last_only"] = list(self.last_only)
         plain["devices"] = list(self.devices)
+        plain["profiles"] = list(self.profiles)
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
         plain["carry"] = self.carry if self.carry == CARRY_AUTO else dict(sorted(self.named_states.items()))
         plain["compare"] = None if self.compare is None else list(self.compare)

@@ -147,11 +147,13 @@ class PlanReached:
 
 @dataclass(frozen=True)
 class BindingReport:
-    """What came of one binding, of an artifact that holds several.
+    """What came of one program, of an artifact that holds several: for a binding, and of several profiles for one.
 
     dims       the values of the model's symbolic dimensions; `{"min": 1, "opt": 4, "max": 16}` of one that is left
                open: what the model leaves of the range that was asked for
     latency_s  as in CompileReport, and so are all others
+    profile    empty where there is but one
+    verified   whether it ran here, and agreed
     """
 
     dims: Mapping[str, Any]
@@ -164,6 +166,8 @@ class BindingReport:
     input_ranges: tuple[DemandedRange, ...] = ()
     samples: tuple[str, ...] = ()
     sizes: tuple[SizeReport, ...] = ()
+    profile: str = ""
+    verified: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,29 @@
-"""Artifacts of one model, each for one binding of its dimensions -> one artifact that runs them all.
+"""Artifacts of one model, each for one profile and one binding of its dimensions -> one artifact that runs them all.
 
-The first binding's files lie where those of an artifact with one binding do, so that whatever reads one of those reads
-this one too; the files of each other binding lie in a folder of its own. Weights, loader and records are there once.
+The first one's files lie where those of an artifact with one program do, so that whatever reads one of those reads this
+one too; the files of each other lie in a folder of its own. Weights, loader and records are there once. The manifest
+describes each profile as if the artifact were made for it alone, and the loader takes the first that the processor has.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, kinds
 from compiler.encodings.aside import Octets
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
 from compiler.pack.pack import MANIFEST, QUANTISED, WEIGHTS, PackedArtifact, digest_of
 
 RECORDS = "records.jsonl"
+OF_A_PROFILE = ("target", "hardware", "requires", "toolchain")
+"""What it says of each profile, where there are several."""
 OF_A_BINDING = (
     "inputs",
     "outputs",
@@ -41,11 +45,16 @@ SHARED = ("loader.py", "__main__.py", "chart/", QUANTISED)
 
 @dataclass(frozen=True)
 class Part:
-    """An artifact for one binding: its dimensions as options give them, its manifest, and its files but the weights."""
+    """An artifact with one program: dimensions as options give them, its manifest, and its files but the weights."""
 
     dims: Mapping[str, Any]
     manifest: Mapping[str, Any]
     members: Mapping[str, bytes]
+
+    @property
+    def profile(self) -> str:
+        """The target that it is for."""
+        return str(self.manifest["target"])
 
     @staticmethod
     def of(path: Path, dims: Mapping[str, Any]) -> Part:
@@ -55,9 +64,19 @@ class Part:
         return Part(dims, json.loads(members.pop(MANIFEST)), members)
 
 
-def folder_of(number: int) -> str:
-    """Where the files of a binding lie, counted from 1: the prefix of their names."""
-    return "" if number == 1 else f"bindings/{number}/"
+def folder_of(profile: str, number: int) -> str:
+    """Where the files of a binding lie, counted from 1: the prefix of their names. `profile`: "" for the first."""
+    own = f"profiles/{profile.partition(':')[2]}/" if profile else ""
+    return own if number == 1 else f"{own}bindings/{number}/"
+
+
+def folders(parts: Sequence[Part]) -> list[str]:
+    """That of each part: of one profile after the other."""
+    first, seen, found = parts[0].profile, Counter[str](), []
+    for part in parts:
+        seen[part.profile] += 1
+        found.append(folder_of("" if part.profile == first else part.profile, seen[part.profile]))
+    return found
 
 
 def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: Path) -> PackedArtifact:
@@ -69,26 +88,55 @@ def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: 
     """
     records = sorted({line for part in parts for line in part.members[RECORDS].splitlines(keepends=True)})
     members: dict[str, Octets] = {**parts[0].members, RECORDS: b"".join(records)}
-    for number, part in enumerate(parts[1:], 2):
+    places = folders(parts)
+    for folder, part in zip(places[1:], parts[1:], strict=True):
         own = {name: content for name, content in part.members.items() if not name.startswith((*SHARED, RECORDS))}
-        members |= {folder_of(number) + name: content for name, content in own.items()}
+        members |= {folder + name: content for name, content in own.items()}
     members[WEIGHTS] = weights
-    samples = [digest for part in parts for digest in part.manifest.get(SAMPLES, ())]
-    unshown = [*dict.fromkeys(name for part in parts for name in part.manifest.get(UNSHOWN, ()))]
+    samples = dict.fromkeys(digest for part in parts for digest in part.manifest.get(SAMPLES, ()))
     described = {
         **parts[0].manifest,
         "options": options.artifact_json(),
         "weight_bytes": len(weights),
-        **({SAMPLES: samples} if samples else {}),
-        **({"verified": False, UNSHOWN: unshown} if unshown else {}),
-        "bindings": [_described(number, part) for number, part in enumerate(parts, 1)],
+        **({SAMPLES: [*samples]} if samples else {}),
+        **_of_parts(parts, places),
+        **_of_profiles(parts, places, options),
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
 
 
-def _described(number: int, part: Part) -> dict[str, Any]:
+def _of_parts(parts: Sequence[Part], places: Sequence[str]) -> dict[str, Any]:
+    """What the manifest says of bindings that are there together, of one profile."""
+    unshown = [*dict.fromkeys(name for part in parts for name in part.manifest.get(UNSHOWN, ()))]
+    own = [pair for pair in zip(parts, places, strict=True) if pair[0].profile == parts[0].profile]
+    return {
+        **({"verified": False, UNSHOWN: unshown} if unshown else {}),
+        "bindings": [_described(part, folder) for part, folder in own],
+    }
+
+
+def _of_profiles(parts: Sequence[Part], places: Sequence[str], options: CompileOptions) -> dict[str, Any]:
+    """What it says of several profiles, the most able first, and of all of them; nothing of a single one."""
+    grouped: dict[str, list[tuple[Part, str]]] = {}
+    for pair in zip(parts, places, strict=True):
+        grouped.setdefault(pair[0].profile, []).append(pair)
+    if len(grouped) == 1:
+        return {}
+    each = []
+    for own in grouped.values():
+        of_it, at = zip(*own, strict=True)
+        first = of_it[0].manifest
+        keys = [key for key in (*OF_A_PROFILE, *OF_A_BINDING, *OF_SOME) if key in first and key != SAMPLES]
+        each.append({**{key: first[key] for key in keys}, **_of_parts(of_it, at)})
+    family = kinds.family(options.target)
+    assert family is not None, "only such targets have several profiles"
+    each.sort(key=lambda one: family.profiles.index(one["target"]))
+    return {"target": options.target, "requires": each[-1]["requires"], "profiles": each}
+
+
+def _described(part: Part, folder: str) -> dict[str, Any]:
     """What the manifest says of a binding."""
     keys = [*OF_A_BINDING, *(key for key in OF_SOME if key in part.manifest)]
-    return {"dims": dict(part.dims), "folder": folder_of(number), **{key: part.manifest[key] for key in keys}}
+    return {"dims": dict(part.dims), "folder": folder, **{key: part.manifest[key] for key in keys}}

@@ -16,6 +16,7 @@ MODULES = (
     "bindings",
     "strings",
     "interface",
+    "profiles",
     "files",
     "library",
     "arrays",

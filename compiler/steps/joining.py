@@ -1,4 +1,4 @@
-"""The last steps of an artifact for several bindings of a model's dimensions: packed into one, and run from there."""
+"""The last steps of an artifact for several bindings or profiles of a model: packed into one, and run from there."""
 
 from __future__ import annotations
 
@@ -66,22 +66,28 @@ def joined(
 ) -> CompileReport:
     """Packs the bindings into one artifact at `artifact`, which appears once each gives from there what it gave alone.
 
+    Of several profiles the most able one that this machine has comes first, and the report is of that.
+
     Raises InternalError for one that does not.
     """
+    profile = next((one.part.profile for one in each if one.runner), each[0].part.profile)
+    each = sorted(each, key=lambda one: one.part.profile != profile)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     try:
         with trace.step("pack"):
             packed = join([one.part for one in each], weights, options, unproven)
         with trace.step("agree"):
-            for number, one in enumerate(each, 1):
-                _demand_same(unproven, number, one)
-            _demand_shared(unproven, each)
+            for name, own in of_profiles(each).items():
+                for number, one in enumerate(own, 1):
+                    _demand_same(unproven, name, number, one)
+                _demand_shared(unproven, name, own)
             os.replace(unproven, artifact)
     finally:
         unproven.unlink(missing_ok=True)
     reports = [one.report for one in each]
     return replace(
         reports[0],
+        target=options.target if options.profiles else reports[0].target,
         artifact_digest=packed.digest,
         artifact_bytes=packed.bytes,
         weight_bytes=len(weights),
@@ -91,7 +97,7 @@ def joined(
         cases=tuple(case for one in reports for case in one.cases),
         records_measured=sum(one.records_measured for one in reports),
         notices=tuple(trace.notices),
-        samples=tuple(digest for one in reports for digest in one.samples),
+        samples=tuple(dict.fromkeys(digest for one in reports for digest in one.samples)),
         bindings=tuple(
             BindingReport(
                 dict(one.part.dims),
@@ -104,26 +110,36 @@ def joined(
                 one.report.input_ranges,
                 one.report.samples,
                 one.report.sizes,
+                one.part.profile if options.profiles else "",
+                one.report.verified,
             )
             for one in each
         ),
     )
 
 
-def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
+def of_profiles(each: Sequence[Proved]) -> dict[str, list[Proved]]:
+    """By name of the profile what there is of it, in order."""
+    found: dict[str, list[Proved]] = {}
+    for one in each:
+        found.setdefault(one.part.profile, []).append(one)
+    return found
+
+
+def _demand_same(artifact: Path, profile: str, number: int, alone: Proved) -> None:
     if alone.runner is None:
         return
-    with alone.runner.open(artifact, plan=PLAN, binding=number, coded=True) as model:
+    with alone.runner.open(artifact, plan=PLAN, target=profile, binding=number, coded=True) as model:
         if _results(model, alone.inputs) != alone.results:
-            raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
+            raise InternalError(f"{profile}, binding {number} gives other results in the artifact of all than alone")
 
 
-def _demand_shared(artifact: Path, each: Sequence[Proved]) -> None:
+def _demand_shared(artifact: Path, profile: str, each: Sequence[Proved]) -> None:
     """Raises InternalError unless bindings that run in turn from one state give what they give of states in arrays."""
     runner = each[0].runner
     if runner is None or not any(one.left for one in each):
         return
-    with runner.open(artifact, coded=True) as model:
+    with runner.open(artifact, target=profile, coded=True) as model:
         runs_across(model, [one.sample for one in each])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -136,16 +137,17 @@ def with_values(request: Request, graph: Graph, given: Mapping[str, Example]) ->
 
 
 def requests_of_bindings(trace: Trace, request: Request) -> list[Request]:
-    """One for each, with the samples that have its shapes.
+    """One for each, with the samples that have its shapes: the same for each profile.
 
     Raises InputsError for a sample that has those of none, OptionsError for states that bindings cannot share.
     """
     bindings = request.options.bindings
-    shares: list[dict[str, Path]] = [{} for _ in bindings]
+    bound = [one for one in bindings if one.target == bindings[0].target]
+    shares: list[dict[str, Path]] = [{} for _ in bound]
     if request.samples or request.options.carry:
         specs, states = [], []
         with trace.step("load"):
-            for one in bindings:
+            for one in bound:
                 loaded = load_for(request, one)
                 parts = loaded.graph, loaded.open_shapes, loaded.border
                 specs.append(specs_of(*parts))
@@ -153,4 +155,4 @@ def requests_of_bindings(trace: Trace, request: Request) -> list[Request]:
             demand_shared(states)
             if request.samples:
                 shares = share_out(request.samples, specs)
-    return [replace(request, options=one, samples=share) for one, share in zip(bindings, shares, strict=True)]
+    return [replace(request, options=one, samples=share) for one, share in zip(bindings, cycle(shares), strict=False)]

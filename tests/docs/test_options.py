@@ -41,6 +41,7 @@ OTHERS: dict[str, Any] = {
     "last_only": ("logits",),
     "format": "tosa",
     "weights": "ready",
+    "profiles": ("cpu:x86-64-v3",),
     "compare": ("onnxruntime",),
 }
 WITH: dict[str, dict[str, Any]] = {
@@ -48,6 +49,7 @@ WITH: dict[str, dict[str, Any]] = {
     "snr_db": {"precision": "int8"},
     "carry": {"devices": ("cpu", "npu:ethos-u65-256"), "objective": "throughput"},
     "format": {"target": "npu:ethos-u65-256"},
+    "profiles": {"target": "cpu:x86-64"},
 }
 """What a field must have beside it to mean anything."""
 """For each field a value that is not its default."""

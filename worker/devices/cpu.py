@@ -31,8 +31,9 @@ class Held:
 
     @property
     def targets(self) -> list[str]:
-        """The profiles whose features this machine has."""
-        return [profile.name for profile in cpu.PROFILES if cpu.runs_here(profile)]
+        """The profiles whose features this machine has, and the families that have one of these."""
+        here = [profile.name for profile in cpu.PROFILES if cpu.runs_here(profile)]
+        return [*here, *(one.name for one in kinds.CPU.families if {*here} & {*one.profiles})]
 
     def compiles(self, compiler: str) -> bool:
         """Always: without a C compiler its jobs fail and say what to install."""
@@ -54,13 +55,23 @@ class Held:
 
 
 def profiles() -> list[str]:
-    """Their names."""
-    return [profile.name for profile in cpu.PROFILES]
+    """Their names, and those of families of them."""
+    return [*(profile.name for profile in cpu.PROFILES), *(one.name for one in kinds.CPU.families)]
 
 
 def entries() -> list[dict[str, Any]]:
-    """What the catalogue says of each profile."""
-    return [
+    """What the catalogue says of each profile, and of each family of them."""
+    families: list[dict[str, Any]] = [
+        {
+            "name": family.name,
+            "description": f"all of {family.machine} in one artifact, with programs for several profiles",
+            "machine": family.machine,
+            "profiles": list(family.profiles),
+            "precisions": list(kinds.CPU.precisions),
+        }
+        for family in kinds.CPU.families
+    ]
+    return families + [
         {
             "name": profile.name,
             "description": f"{profile.machine} with {', '.join(profile.features)}",
@@ -101,7 +112,8 @@ def compilable(compiler: str) -> list[str]:
     if compilers[here] is None:
         return []
     tried = ((profile, compilers[profile.machine]) for profile in cpu.PROFILES)
-    return [profile.name for profile, found in tried if found is not None and _makes(found, profile)]
+    made = [profile.name for profile, found in tried if found is not None and _makes(found, profile)]
+    return [*made, *(one.name for one in kinds.CPU.families if {*one.profiles} <= {*made})]
 
 
 @lru_cache

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=int, help="which of its plans (default: the one that suits these cores)")
     parser.add_argument("--pin", action="store_true", help="keep each lane on a core of its own")
     parser.add_argument("--binding", type=int, help="which of its bindings, from 1 (default: the first)")
+    parser.add_argument("--target", help="which of its profiles (default: the most able one that is here)")
     parser.add_argument("--device", type=int, default=0, help="which GPU, for a model that runs on one (default 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args(arguments)
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may have fewer letters than names have
     try:
-        asked = {"device": options.device, "plan": options.plan, "pin": options.pin, "binding": options.binding}
+        asked = {name: getattr(options, name) for name in ("device", "plan", "pin", "binding", "target")}
         with Model(options.model, options.lanes, **asked) as model:
             done = _asked_for(model, options)
     except (ArtifactError, InputError, RunError, ValueError) as reason:
@@ -51,6 +52,7 @@ def _asked_for(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     outputs = model.run(inputs)
     done: dict[str, Any] = {
         "model": str(model.path),
+        "target": model.target,
         "plan": str(model.plan),
         **({"binding": str(model.binding)} if len(model.bindings) > 1 else {}),
         "inputs": {spec.name: str(spec) for spec in model.inputs},
@@ -80,7 +82,7 @@ def _percentiles(bench: Mapping[str, Any]) -> str:
 
 
 def _lines(done: Mapping[str, Any]) -> list[str]:
-    lines = [str(done["model"]), f"  {done['plan']}"]
+    lines = [str(done["model"]), f"  {done['target']}, {done['plan']}"]
     lines += [f"  binding {done['binding']}"] if "binding" in done else []
     lines += [f"  input  {name!r}: {spec}" for name, spec in done["inputs"].items()]
     for name, about in done["outputs"].items():

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from compiler.pack.loader.errors import ArtifactError
+from compiler.pack.loader.profiles import _of_profile
 
 FORMAT_VERSION = 1
 
 
 class _Files:
-    """The members of an artifact, in its archive or in a folder; each is checked as it is read."""
+    """The members of an artifact, in its archive or in a folder; each is checked as it is read.
 
-    def __init__(self, path: Path, verify: bool) -> None:
+    `manifest` is that of one profile, where the artifact has several: of the one named, else of the most able here.
+    """
+
+    def __init__(self, path: Path, verify: bool, profile: str | None = None) -> None:
         self.path = path
         self.verify = verify
         self._verified: set[str] = set()
@@ -31,7 +35,7 @@ class _Files:
             except (OSError, zipfile.BadZipFile) as reason:
                 raise ArtifactError(f"{path} is not a whole .tw archive: {reason}", "download it again") from reason
         try:
-            self.manifest = self._manifest()
+            self.manifest = _of_profile(self._manifest(), profile)
         except BaseException:
             self.close()
             raise

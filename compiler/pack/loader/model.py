@@ -48,6 +48,8 @@ class Model:
               and all else that takes inputs go to the one that has their shapes, which is loaded when first needed:
               one made for exactly these, else the one with the least ranges that hold them
 
+    target    of an artifact for several profiles, the one whose program runs, such as `cpu:x86-64-v3`; None: the most
+              able one that this processor has. `.target` is which it is
     seed      of a model that draws random numbers, the key of all that it draws, with the number of the run: equal
               seeds draw equal numbers. None: another one each time that a model is loaded
     coded     inputs and outputs are the program's own: strings are their numbers (`Binding.words`), and the state of
@@ -72,6 +74,7 @@ class Model:
         plan: int | None = None,
         pin: bool = False,
         binding: int | None = None,
+        target: str | None = None,
         seed: int | None = None,
         coded: bool = False,
     ) -> None:
@@ -82,10 +85,12 @@ class Model:
         if isinstance(path, _Files):  # of the model that this is another binding of
             self._files = path
         else:
-            self._files = _Files(Path(path) if path is not None else Path(__file__).resolve().parent, verify)
+            where = Path(path) if path is not None else Path(__file__).resolve().parent
+            self._files = _Files(where, verify, target)
         self.path = self._files.path
         try:
             self.manifest = self._files.manifest
+            self.target = str(self.manifest["target"])
             self.bindings = _bindings(self.manifest)
             number = 1 if binding is None else binding
             _check_binding(number, self.bindings)

@@ -37,7 +37,8 @@ class TargetOut(BaseModel):
     name: str = Field(description="What `target` in the options of a compilation is to be.")
     description: str
     facts: dict[str, Any] = Field(
-        description="What the compiler goes by: precisions; of CPUs machine, features, vector width, registers; "
+        description="What the compiler goes by: precisions; of CPUs machine, features, vector width, registers, "
+        "and of a target for all of an architecture its profiles; "
         "of GPUs architecture, a product, multiprocessors, memory."
     )
     measured_by: list[str] = Field(description="Live workers with such a device: they measure and run artifacts there.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler.contract import COMPILER_VERSION
+from compiler.contract import COMPILER_VERSION, kinds
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import target as cuda
 from compiler.ops import MODEL_OPERATORS
@@ -37,7 +37,9 @@ def test_limits_are_told() -> None:
 
 
 def test_every_target_has_one_entry() -> None:
-    cpus, gpus = (["cpu", *(one.name for one in cpu.PROFILES)], ["cuda", *(one.name for one in cuda.PROFILES)])
+    families = [one.name for one in kinds.CPU.families]
+    cpus = ["cpu", *families, *(one.name for one in cpu.PROFILES)]
+    gpus = ["cuda", *(one.name for one in cuda.PROFILES)]
     assert [entry["name"] for entry in targets()] == [*cpus, *gpus, *npu.profiles()]
     assert all(entry["description"] for entry in targets())
 
@@ -47,7 +49,8 @@ def test_every_target_says_in_which_precisions_it_computes() -> None:
     assert able["cuda"] == able["cuda:sm_90"] == ["fp32", "tf32", "fp16", "bf16", "auto", "int8"]
     assert able["cpu:x86-64-v3"] == ["fp32", "auto", "int8"]
     assert [name for name, found in able.items() if "bf16" in found and name.startswith("cpu:")] == [
-        profile.name for profile in cpu.PROFILES if profile.multiplies_bf16
+        *(family.name for family in kinds.CPU.families),
+        *(profile.name for profile in cpu.PROFILES if profile.multiplies_bf16),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compiler.codegen.build import find_toolchain
+from compiler.contract import kinds
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda import target as cuda
@@ -23,6 +24,7 @@ from worker.devices.device import NO_DEVICE
 from worker.devices.queues import resolve
 
 HERE = [profile.name for profile in cpu.PROFILES if cpu.runs_here(profile)]
+HERE += [family.name for family in kinds.CPU.families if {*HERE} & {*family.profiles}]
 GPUS = [profile.name for profile in cuda.PROFILES]
 needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
 
