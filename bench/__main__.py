@@ -74,6 +74,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.serve",
             "a model behind HTTP at several numbers of callers, beside ONNX Runtime behind the same server",
         ),
+        "profiles": (
+            "bench.profiles",
+            "one artifact for all of x86-64 beside those for each profile, and ONNX Runtime",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",
