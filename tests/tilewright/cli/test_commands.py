@@ -78,6 +78,30 @@ def test_the_last_lines_of_compile_have_what_one_asks_next(command: Command, ser
     ]
 
 
+def test_the_last_lines_say_what_each_profile_takes_and_which_was_not_run(
+    command: Command, server: Any, model: Path
+) -> None:
+    server.latency_s, server.largest_error = 1e-3, 2.34e-7
+    took = {"v4-amx": None, "v4": 1e-3, "v3": 2e-3}
+    bindings = [
+        {
+            "profile": f"cpu:x86-64-{name}",
+            "dims": {"n": size},
+            "latency_s": size * (found or 0.0),
+            "verified": bool(found),
+        }
+        for name, found in took.items()
+        for size in (1, 8)
+    ]
+    report = {"tolerance": 1e-4, "target": "cpu:x86-64", "verified": False, "bindings": bindings}
+    server.answers[f"/jobs/{ID}/report"] = {"report": report}
+    said = command("compile", model).stderr.splitlines()
+    assert [line for line in said if line.startswith(("profiles", "error"))] == [
+        "profiles    x86-64-v4-amx not run here, x86-64-v4 1.000 ms, x86-64-v3 2.000 ms",
+        "error       2.3e-07 of the largest value, of 0.0001 permitted",
+    ]
+
+
 def test_a_job_has_the_name_of_its_models_file(command: Command, server: Any, model: Path) -> None:
     def sent() -> Any:
         return json.loads(server.sent("/compile")[-1].content)
