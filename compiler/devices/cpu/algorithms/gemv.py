@@ -14,7 +14,7 @@ from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, arrival_rate, widen_cost
 from compiler.devices.cpu.blocking import part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
-from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
+from compiler.devices.cpu.codegen.rows import FLOATS, NARROW, RowsKernel, is_fetched
 from compiler.devices.cpu.products.few_rows.dense import DensePanels
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import CpuTarget
@@ -78,7 +78,8 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     packing: Packing = Int24Panels(panels) if narrow else panels
     group = tile.extent("register", "n") // panel
     fetch = is_fetched(packing, target.l2_bytes)
-    rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)
+    elements = NARROW if narrow else FLOATS
+    rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, elements, fetch)
     groups = tile.extent("block", "n") // rows.width
     return FewRows(name, workload, view, position, DensePanels(packing, rows, view.columns), groups)
 

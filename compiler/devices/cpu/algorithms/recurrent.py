@@ -22,7 +22,7 @@ from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, read_rat
 from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
-from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
+from compiler.devices.cpu.codegen.rows import FLOATS, NARROW, RowsKernel, codes, is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row, store_vector, strips
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.int24 import INT24, INT24_BYTES
@@ -313,8 +313,9 @@ class Recurrent(Lowering):
     def _rows_kernel(self, product: Product, rows: int, panels: int) -> RowsKernel:
         fetch = is_fetched(self._packing(product.matrix), self.target.l2_bytes)
         vectors = self._panel(product) // self.lanes
-        codes = None if product.dtype is DType.F32 else product.dtype
-        return RowsKernel(rows, product.depth.extent, panels, vectors, self.lanes, self.narrow, fetch, codes)
+        floats = NARROW if self.narrow else FLOATS
+        elements = floats if product.dtype is DType.F32 else codes(product.dtype)
+        return RowsKernel(rows, product.depth.extent, panels, vectors, self.lanes, elements, fetch)
 
     def _row_counts(self) -> list[int]:
         """How many elements of the batch share what is read of the weights: the most there are, and those left over."""
@@ -329,33 +330,29 @@ class Recurrent(Lowering):
 
     def _product(self, name: str, product: Product) -> None:
         """The product at this step, for all elements of the batch."""
-        writer, deep, panel = self.writer, product.depth.extent, self._panel(product)
+        writer, panel = self.writer, self._panel(product)
         matrix = self._rows_kernel(product, 1, 1)
-        x, pitch = ("(int16_t *)rows", 2 * matrix.steps) if matrix.codes else ("rows", deep)
+        of = matrix.elements
+        x, pitch = "rows" if of.x == "float" else f"({of.x} *)rows", of.depth * matrix.steps
         with self._each_sequence():
             place = f"{x} + {self.view.batch or 0} * {pitch}"
-            if matrix.codes:
+            if of.whole:
                 self._gather_codes(product, place)
             else:
-                self._gather(product, place, "0x1p-31f" if self.narrow else "")
-        with self._each_piece(product, matrix.apart, matrix.ctype) as unit:
+                self._gather(product, place, of.scale)
+        with self._each_piece(product, matrix.apart, of.ctype) as unit:
             writer.line("long column = 0;")
             wide = -(-unit // panel) * panel
             for panels in self._group_sizes(product):
                 width = panels * panel
                 with writer.block(f"for (; column + {width} <= {wide}; column += {width})"):
-                    writer.line(f"const {matrix.ctype} *const b = piece_b + column / {panel} * {matrix.apart}L;")
+                    writer.line(f"const {of.ctype} *const b = piece_b + column / {panel} * {matrix.apart}L;")
                     writer.line("long row = 0;")
                     for rows in self._row_counts():
                         with writer.block(f"for (; row + {rows} <= {self.view.sequences}; row += {rows})"):
                             writer.line(f"float c[{rows * width}] __attribute__((aligned(64)));")
-                            row = (
-                                f"(int16_t *)rows + row * {2 * matrix.steps}"
-                                if matrix.codes
-                                else f"rows + row * {deep}"
-                            )
-                            writer.line(f"{name}_{rows}_{panels}({row}, b, c);")
-                            if self.narrow:
+                            writer.line(f"{name}_{rows}_{panels}({x} + row * {pitch}, b, c);")
+                            if of.behind:
                                 self._scale(matrix, rows, width)
                             self._store(product, unit, rows, width)
 

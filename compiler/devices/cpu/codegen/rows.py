@@ -18,18 +18,70 @@ AHEAD = 2048
 
 
 @dataclass(frozen=True)
+class Elements:
+    """How the elements of the matrix lie in panels, and what a step over k makes of them.
+
+    ctype    C type of what panels are made of, `bytes` of it long
+    step     how many of these a column has for one step
+    depth    how many k a step takes
+    behind   bytes behind a panel that each of its columns has: a factor of its sums
+    x        C type of the rows
+    vector   type of sums, and of what they are made of
+    load     C function that makes a vector of the matrix at a place
+    element  C of what a step takes of a row, at a place
+    add      C of a sum, from what it was, `{x}` and `{y}`
+    whole    whether sums are exact: then k is never cut into stretches
+    result   C of a sum as floats
+    scale    what rows are multiplied by before; empty for nothing
+    """
+
+    ctype: str = "float"
+    bytes: int = 4
+    step: int = 1
+    depth: int = 1
+    behind: int = 0
+    x: str = "float"
+    vector: str = "vf"
+    load: str = "tw_load"
+    element: str = "tw_splat(x[{place}])"
+    add: str = "{sum} += {x} * {y};"
+    whole: bool = False
+    result: str = "{acc}"
+    scale: str = ""
+
+
+FLOATS = Elements()
+NARROW = Elements("uint8_t", 1, INT24_BYTES, behind=4, load="tw_load_24", scale="0x1p-31f")
+"""24-bit numbers, each 256 times too large, with a factor for each column."""
+
+
+def codes(dtype: DType) -> Elements:
+    """Integers in panels (`compiler.forms.groups.Pairs`), by which int16[rows][2 * steps] is multiplied exactly."""
+    return Elements(
+        C_TYPES[dtype],
+        dtype.bytes,
+        step=2,
+        depth=2,
+        x="int16_t",
+        vector="vi",
+        load=f"tw_pairs_{dtype}",
+        element="tw_group(x + 2 * ({place}))",
+        add="{sum} = tw_dot_halves({sum}, {x}, {y});",
+        whole=True,
+        result="tw_float_of({acc})",
+    )
+
+
+@dataclass(frozen=True)
 class RowsKernel:
     """c[row][panel][column] = sum over k of x[row][k] b[panel][k][column], for adjacent panels.
 
-    rows     of x, dense
-    depth    extent of k
-    panels   read side by side
-    vectors  of a panel, of `lanes` floats each
-    narrow   whether panels hold 24-bit numbers, each 256 times too large (`tw_load_24`), with a factor for each column
-             behind them
-    fetch    whether lines are asked for ahead, because the matrix comes from beyond this core's caches
-    codes    the type of integers in panels (`compiler.forms.groups.Pairs`), which x, then int16[rows][2 * steps], is
-             multiplied by without rounding; None for floats
+    rows      of x, dense
+    depth     extent of k
+    panels    read side by side
+    vectors   of a panel, of `lanes` floats each
+    elements  of the matrix
+    fetch     whether lines are asked for ahead, because the matrix comes from beyond this core's caches
     """
 
     rows: int
@@ -37,14 +89,13 @@ class RowsKernel:
     panels: int
     vectors: int
     lanes: int
-    narrow: bool = False
+    elements: Elements = FLOATS
     fetch: bool = False
-    codes: DType | None = None
 
     @property
     def steps(self) -> int:
-        """Of k, which takes two integers at a time."""
-        return -(-self.depth // 2) if self.codes else self.depth
+        """Of k."""
+        return -(-self.depth // self.elements.depth)
 
     @property
     def panel(self) -> int:
@@ -57,39 +108,28 @@ class RowsKernel:
         return self.panels * self.panel
 
     @property
-    def ctype(self) -> str:
-        """Of the matrix."""
-        return C_TYPES[self.codes] if self.codes else "uint8_t" if self.narrow else "float"
-
-    @property
     def apart(self) -> int:
         """Elements of `ctype` from one panel to the next."""
-        return self.panel * (INT24_BYTES * self.depth + 4 if self.narrow else self.step * self.steps)
-
-    @property
-    def step(self) -> int:
-        """Elements of `ctype` that a column has for one step."""
-        return 2 if self.codes else INT24_BYTES if self.narrow else 1
+        of = self.elements
+        return self.panel * (of.step * self.steps + of.behind // of.bytes)
 
     def factor(self, column: str) -> str:
-        """A vector of what the sums at a column are multiplied by where the matrix is narrow.
+        """A vector of what the sums at a column are multiplied by, where columns have factors.
 
         The column is counted from panel `b` on.
         """
-        behind = INT24_BYTES * self.panel * self.depth
+        behind = self.elements.step * self.panel * self.depth
         place = f"b + {column} / {self.panel} * {self.apart}L + {behind}L + {column} % {self.panel} * 4"
         return f"tw_load((const float *)({place}))"
 
     def write(self, writer: Writer, name: str) -> None:
-        """A C function `name(const float *x, const ctype *b, float *c)`, inlined where it is called.
-
-        By codes, x is `const int16_t *`.
-        """
-        arguments = f"const {'int16_t' if self.codes else 'float'} *x, const {self.ctype} *b, float *c"
+        """A C function `name(const X *x, const ctype *b, float *c)`, inlined where it is called."""
+        of = self.elements
+        arguments = f"const {of.x} *x, const {of.ctype} *b, float *c"
         with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
-            if self.depth <= MAX_STRETCH or self.codes:
+            if self.depth <= MAX_STRETCH or of.whole:
                 self._stretch(writer, "0", str(self.steps))
-                self._each_place(writer, f"tw_store({{c}}, {'tw_float_of({acc})' if self.codes else '{acc}'});")
+                self._each_place(writer, f"tw_store({{c}}, {of.result});")
             else:
                 self._each_place(writer, "tw_store({c}, (vf){{0}});")
                 with writer.block(f"for (long k0 = 0; k0 < {self.depth}; k0 += {STRETCH})"):
@@ -100,21 +140,20 @@ class RowsKernel:
 
     def _stretch(self, writer: Writer, first: str, past: str) -> None:
         """acc = x b over a stretch of k."""
-        step, element = self.step, self.codes.bytes if self.codes else 1 if self.narrow else 4
-        line = self.panel * step
-        writer.line(f"{self._vector} acc[{self.rows}][{self.panels}][{self.vectors}] = {{0}};")
+        of = self.elements
+        line = self.panel * of.step
+        writer.line(f"{of.vector} acc[{self.rows}][{self.panels}][{self.vectors}] = {{0}};")
         with writer.block(f"for (long k = {first}; k < {past}; k++)"):
             if not self._holds_matrix:
                 for row in range(self.rows):
                     self._element(writer, row)
             for panel in range(self.panels):
-                writer.line(f"const {self.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
-                for at in range(0, line * element, LINE_BYTES) if self.fetch else ():
+                writer.line(f"const {of.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
+                for at in range(0, line * of.bytes, LINE_BYTES) if self.fetch else ():
                     writer.line(f"__builtin_prefetch((const char *)b{panel} + {AHEAD + at});")
                 for vector in range(self.vectors):
-                    load = f"tw_pairs_{self.codes}" if self.codes else "tw_load_24" if self.narrow else "tw_load"
-                    place = f"b{panel} + {vector * self.lanes * step}"
-                    writer.line(f"const {self._vector} y{panel}_{vector} = {load}({place});")
+                    place = f"b{panel} + {vector * self.lanes * of.step}"
+                    writer.line(f"const {of.vector} y{panel}_{vector} = {of.load}({place});")
                     for row in range(0 if self._holds_matrix else self.rows):
                         self._add(writer, row, panel, vector)
             for row in range(self.rows if self._holds_matrix else 0):
@@ -127,17 +166,13 @@ class RowsKernel:
         """Whether all vectors of b and one element of x take fewer registers than all of x and a panel's vectors."""
         return self.panels * self.vectors + 1 < self.rows + self.vectors
 
-    @property
-    def _vector(self) -> str:
-        return "vi" if self.codes else "vf"
-
     def _add(self, writer: Writer, row: int, panel: int, vector: int) -> None:
-        total, x, y = f"acc[{row}][{panel}][{vector}]", f"x{row}", f"y{panel}_{vector}"
-        writer.line(f"{total} = tw_dot_halves({total}, {x}, {y});" if self.codes else f"{total} += {x} * {y};")
+        names = {"sum": f"acc[{row}][{panel}][{vector}]", "x": f"x{row}", "y": f"y{panel}_{vector}"}
+        writer.line(self.elements.add.format(**names))
 
     def _element(self, writer: Writer, row: int) -> None:
-        value = f"tw_group(x + 2 * (k + {row * self.steps}))" if self.codes else f"tw_splat(x[k + {row * self.depth}])"
-        writer.line(f"const {self._vector} x{row} = {value};")
+        value = self.elements.element.format(place=f"k + {row * self.steps}")
+        writer.line(f"const {self.elements.vector} x{row} = {value};")
 
     def _each_place(self, writer: Writer, statement: str) -> None:
         """A statement for each sum `{acc}` and its place `{c}`."""

@@ -50,14 +50,15 @@ class DensePanels:
             kernel.write(writer, f"{name}_{kernel.panels}")
 
     def copy_rows(self, product: FewRows) -> None:
-        """The rows as they are; times 2^-31 for a matrix of 24-bit numbers."""
-        product.copy_to("rows", self.kernel.depth, "0x1p-31f" if self.kernel.narrow else "")
+        """The rows as they are, but for the scale that elements of the matrix ask for."""
+        product.copy_to("rows", self.kernel.depth, self.kernel.elements.scale)
 
     def multiply(self, product: FewRows) -> None:
         """The group's panels, or those of the last group."""
         writer, kernel, kernels = product.writer, self.kernel, self._kernels
+        ctype = kernel.elements.ctype
         start = f"group * {kernel.apart * kernel.panels}L"
-        writer.line(f"const {kernel.ctype} *const b = (const {kernel.ctype} *){product.matrix} + {start};")
+        writer.line(f"const {ctype} *const b = (const {ctype} *){product.matrix} + {start};")
         product.declare_sums()
         if len(kernels) == 1:
             self._sums(product, *kernels)
@@ -68,4 +69,4 @@ class DensePanels:
 
     def _sums(self, product: FewRows, kernel: RowsKernel) -> None:
         product.writer.line(f"{product.name}_{kernel.panels}(rows, b, c);")
-        product.finish(kernel.width, kernel.factor if kernel.narrow else None)
+        product.finish(kernel.width, kernel.factor if kernel.elements.behind else None)
