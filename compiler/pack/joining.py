@@ -17,6 +17,7 @@ MODULES = (
     "strings",
     "interface",
     "profiles",
+    "checked",
     "files",
     "library",
     "arrays",

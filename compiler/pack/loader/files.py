@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from compiler.pack.loader.checked import _is_noted, _note, _state
 from compiler.pack.loader.errors import ArtifactError
 from compiler.pack.loader.profiles import _of_profile
 
@@ -22,7 +23,7 @@ class _Files:
     `manifest` is that of one profile, where the artifact has several: of the one named, else of the most able here.
     """
 
-    def __init__(self, path: Path, verify: bool, profile: str | None = None) -> None:
+    def __init__(self, path: Path, verify: bool | None, profile: str | None = None) -> None:
         self.path = path
         self.verify = verify
         self._verified: set[str] = set()
@@ -56,14 +57,21 @@ class _Files:
     def read(self, name: str) -> bytes:
         """A member's bytes. Raises ArtifactError unless they are those that the manifest promises."""
         content = self._bytes(name)
-        if self.verify:
+        if self.verify is not False:
             self._compare(name, len(content), hashlib.sha256(content))
         return content
 
     def locate(self, name: str) -> tuple[Path, int]:
-        """The file that holds a member's bytes as they are, and where in it they begin. Checked like `read`."""
+        """The file that holds a member's bytes as they are, and where in it they begin.
+
+        Checked like `read`; where `verify` is None, not again as long as the file is as it was.
+        """
         path, offset, size = self._place(name)
-        if self.verify and name not in self._verified:
+        if self.verify is False or name in self._verified:
+            return path, offset
+        part = repr((name, offset, size, self.manifest.get("files", {}).get(name)))
+        state = None if self.verify else _state(path, part)
+        if state is None or not _is_noted(state):
             digest = hashlib.sha256()
             with open(path, "rb") as file:
                 file.seek(offset)
@@ -72,7 +80,9 @@ class _Files:
                     digest.update(piece)
                     left -= len(piece)
             self._compare(name, size - left, digest)
-            self._verified.add(name)
+            if state is not None and _state(path, part) == state:
+                _note(state)
+        self._verified.add(name)
         return path, offset
 
     def close(self) -> None:

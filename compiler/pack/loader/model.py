@@ -37,7 +37,8 @@ class Model:
     path      a .tw file or a folder with its members; None: where this file lies
     lanes     threads; None: as many as the plan was made for. With fewer than any plan needs one thread does
               everything, so `.lanes` is 1
-    verify    whether the library and the weights are compared with their SHA-256 first
+    verify    whether the library and the weights are compared with their SHA-256 first; None: weights only if this
+              user has not done so since their file changed and the system started
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
     device    which GPU runs a model that was compiled for one: 0 is the first that CUDA_VISIBLE_DEVICES leaves
     plan      which of the model's plans runs, from 1; None: where there are several, the one for a hand-off between
@@ -68,7 +69,7 @@ class Model:
         path: str | os.PathLike[str] | _Files | None = None,
         lanes: int | None = None,
         *,
-        verify: bool = True,
+        verify: bool | None = None,
         spin_us: int | None = None,
         device: int = 0,
         plan: int | None = None,
