@@ -1,6 +1,7 @@
 """Constants as a file of weights holds them where that is less than kernels read: made once they are loaded.
 
-Those of few values are codebooks and indices, and Winograd's filters are what they are transformed from.
+Those of few values are codebooks and indices, Winograd's filters are what they are transformed from, and a matrix that
+is read in panels of several widths lies there in one of them.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
 packed panels a channel is a column, so that each column may have a codebook.
@@ -18,6 +19,8 @@ from compiler.ir.packing import Panels
 
 LEAST_CODED = 1 << 14
 """Elements from which on a constant is stored so."""
+LEAST_REPACKED = 1 << 10
+"""Elements of a matrix from which on it is made of its panels of another width."""
 PLAIN = 32
 """Bits of an element that has no index: the place is that of the elements themselves."""
 
@@ -61,6 +64,24 @@ class Filters:
         of = self.packing
         extents = (of.batch, of.panels, of.points, of.taps, of.depth, of.panel, of.columns)
         return f"{{{', '.join(map(str, (self.at, self.place, self.numbers, *extents)))}}}"
+
+
+@dataclass(frozen=True)
+class Repacking:
+    """Panels that a loaded program makes of other panels of the same matrix: places as of an Expansion.
+
+    panel  columns of each panel at `place`
+    """
+
+    at: int
+    place: int
+    panel: int
+    packing: Panels
+
+    def __str__(self) -> str:
+        of = self.packing
+        extents = (len(of.starts), of.depth, of.columns, self.panel, of.panel)
+        return f"{{{', '.join(map(str, (self.at, self.place, *extents)))}}}"
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from compiler.codegen.coded import PLAIN, Coded, Expansion, Filters, coded, is_made_of_filters
+from compiler.codegen.coded import (
+    LEAST_REPACKED,
+    PLAIN,
+    Coded,
+    Expansion,
+    Filters,
+    Repacking,
+    coded,
+    is_made_of_filters,
+)
 from compiler.encodings.aside import Octets, together
 from compiler.forms.winograd import TransformedPanels, transform
 from compiler.ir.buffers import Buffer
@@ -22,7 +32,7 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
-    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`)
+    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`, `repackings`)
     """
 
     def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, small: bool = False) -> None:
@@ -34,6 +44,9 @@ class Weights:
         """Those that the file holds as indices."""
         self.filters: list[Filters] = []
         """Those that the file holds as the filters that they are transformed from."""
+        self.repackings: list[Repacking] = []
+        """Those of which the file holds panels of another width."""
+        self._panels: dict[tuple[bytes, Panels], tuple[int, int]] = {}
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
@@ -55,8 +68,29 @@ class Weights:
             data = packing.pack(array)
         else:
             data = physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
-        found = coded(data, packing if isinstance(packing, Panels) else None) if self.small else None
-        return self._place(_octets(data)) if found is None else self._expanded(data, found)
+        panels = packing if isinstance(packing, Panels) else None
+        found = coded(data, panels) if self.small else None
+        if found is not None:
+            return self._expanded(data, found)
+        if self.small and panels and panels.elements >= LEAST_REPACKED:
+            return self._one_width(panels, array, data)
+        return self._place(_octets(data))
+
+    def _one_width(self, packing: Panels, array: np.ndarray, data: np.ndarray) -> int:
+        """Where panels lie: in the file, or made of those that the file holds of the same matrix."""
+        key = _matrix(packing, array)
+        at, panel = self._widths(key) or (0, packing.panel)
+        if panel != packing.panel:
+            self.repackings.append(Repacking(self._reserved(packing.elements), at, panel, packing))
+            return self.repackings[-1].at
+        place = self._place(_octets(data))
+        self._panels.setdefault(key, (place, packing.panel))
+        return place
+
+    def _widths(self, key: tuple[bytes, Panels]) -> tuple[int, int] | None:
+        """Where the file holds panels of a matrix, and how many columns each has."""
+        found = self._panels.get(key)
+        return found or (self._earlier._widths(key) if self._earlier else None)
 
     def _reserved(self, count: int) -> int:
         """The place of a constant of so many float32 that the program makes."""
@@ -67,6 +101,10 @@ class Weights:
         """Where filters lie once they are transformed; they are added as they are, once for all forms."""
         numbers, scale, _ = transform(packing.forms)
         places = (self._once(packing.filters(array).tobytes()), self._once(numbers.tobytes() + scale.tobytes()))
+        if packing.batch == 1:  # then they are one panel
+            whole = packing.columns
+            panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
+            self._panels.setdefault(_matrix(panels, array), (places[0], whole))
         self.filters.append(Filters(self._reserved(packing.elements), *places, packing))
         return self.filters[-1].at
 
@@ -120,6 +158,12 @@ class Weights:
 
 def _octets(array: np.ndarray) -> Octets:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _matrix(packing: Panels, array: np.ndarray) -> tuple[bytes, Panels]:
+    """What panels of all widths have in common: the constant's elements, and which of them stands where."""
+    source = tuple((extent, stride) for extent, stride in packing.source if extent > 1)
+    return _digest(_octets(array)), replace(packing, panel=packing.columns, source=source)
 
 
 def _digest(piece: Octets) -> bytes:
