@@ -32,7 +32,8 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
-    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`, `repackings`)
+    small    whether the program makes constants when it is loaded of what takes less, or of what the file holds
+             already (`expansions`, `filters`, `repackings`)
     """
 
     def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, small: bool = False) -> None:
@@ -47,6 +48,7 @@ class Weights:
         self.repackings: list[Repacking] = []
         """Those of which the file holds panels of another width."""
         self._panels: dict[tuple[bytes, Panels], tuple[int, int]] = {}
+        self._made: dict[tuple[bytes, Panels, int], int] = {}
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
@@ -79,13 +81,20 @@ class Weights:
     def _one_width(self, packing: Panels, array: np.ndarray, data: np.ndarray) -> int:
         """Where panels lie: in the file, or made of those that the file holds of the same matrix."""
         key = _matrix(packing, array)
-        at, panel = self._widths(key) or (0, packing.panel)
-        if panel != packing.panel:
-            self.repackings.append(Repacking(self._reserved(packing.elements), at, panel, packing))
-            return self.repackings[-1].at
+        known = self._widths(key)
+        if known and known[1] != packing.panel:
+            return self._repacked(packing, key, known)
         place = self._place(_octets(data))
         self._panels.setdefault(key, (place, packing.panel))
         return place
+
+    def _repacked(self, packing: Panels, key: tuple[bytes, Panels], known: tuple[int, int]) -> int:
+        """Where panels lie once they are made of those that the file holds."""
+        wanted = (*key, packing.panel)
+        if wanted not in self._made:
+            self._made[wanted] = self._reserved(packing.elements)
+            self.repackings.append(Repacking(self._made[wanted], *known, packing))
+        return self._made[wanted]
 
     def _widths(self, key: tuple[bytes, Panels]) -> tuple[int, int] | None:
         """Where the file holds panels of a matrix, and how many columns each has."""
@@ -100,13 +109,22 @@ class Weights:
     def _transformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
         """Where filters lie once they are transformed; they are added as they are, once for all forms."""
         numbers, scale, _ = transform(packing.forms)
-        places = (self._once(packing.filters(array).tobytes()), self._once(numbers.tobytes() + scale.tobytes()))
-        if packing.batch == 1:  # then they are one panel
-            whole = packing.columns
-            panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
-            self._panels.setdefault(_matrix(panels, array), (places[0], whole))
+        places = (self._untransformed(packing, array), self._once(numbers.tobytes() + scale.tobytes()))
         self.filters.append(Filters(self._reserved(packing.elements), *places, packing))
         return self.filters[-1].at
+
+    def _untransformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
+        """Where filters lie, as [batch, taps, depth, columns]; those of one batch are one panel of all columns."""
+        whole = packing.columns
+        panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
+        key = _matrix(panels, array)
+        known = self._widths(key) if packing.batch == 1 else None
+        if known and known[1] != whole:
+            return self._repacked(panels, key, known)
+        place = self._once(packing.filters(array).tobytes())
+        if packing.batch == 1:
+            self._panels.setdefault(key, (place, whole))
+        return place
 
     def _once(self, content: bytes) -> int:
         digest = _digest(content)

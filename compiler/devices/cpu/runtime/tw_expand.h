@@ -85,8 +85,8 @@ static int map_expanded_weights(const tw_config *config, struct weights *weights
     *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     madvise(whole, before, MADV_HUGEPAGE); /* a fault for each 4 KiB would take longer than making what lies there */
     for (int at = 0; at < EXPANSIONS; at++) expand(expansions + at, (char *)within);
+    for (int at = 0; at < REPACKINGS; at++) repack(repackings + at, (char *)within); /* first: filters may be made of them */
     for (int at = 0; at < FILTERS; at++) transform(filters + at, (char *)within);
-    for (int at = 0; at < REPACKINGS; at++) repack(repackings + at, (char *)within);
     return 0;
 }
 #define map_weights map_expanded_weights

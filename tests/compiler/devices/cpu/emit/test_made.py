@@ -154,6 +154,25 @@ def test_panels_of_one_width_lie_in_the_file_and_those_of_others_are_made_of_the
     assert (ready.repackings, ready.made_bytes) == ([], 0)
 
 
+@pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
+def test_filters_are_transformed_of_panels_that_lie_in_the_file(profile: str, tmp_path: Path) -> None:
+    """Panels of an earlier program, in two forms that share what is made of them, and of a program's own."""
+    _, filters = panels(((4, 3), (4, 3)), (1, 64, 50), 16)
+    source = ((3, 3), (3, 1), (64, 9), (50, 576))
+    matrix = Panels((0,), 576, 50, 16, source)
+    forms = [TransformedPanels(1, 64, 50, 8, ((rows, 3), (4, 3)), source) for rows in (2, 4)]
+    first = Weights(small=True)
+    placed(first, [(matrix, filters)])
+    later = Weights(earlier=first, small=True)
+    places = placed(later, [(form, filters) for form in forms])
+    assert (len(later.repackings), len(later.filters)) == (1, 2)
+    assert later.size - first.size < 0.1 * filters.nbytes, "what they are transformed by"
+    with loaded(later, profile, tmp_path) as address:
+        for place, form in zip(places, forms, strict=True):
+            want = form.pack(filters).reshape(-1).view(np.uint32)
+            np.testing.assert_array_equal(made(address, place, form.elements), want)
+
+
 def test_filters_that_cannot_be_made_to_the_bit_or_are_small_are_stored_transformed() -> None:
     odd, filters = panels(((4, 7), (4, 7)), (1, 32, 32), 16)
     tiny, few = panels(((4, 3), (4, 3)), (1, 8, 16), 16)
