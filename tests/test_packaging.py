@@ -77,7 +77,9 @@ def test_the_wheel_states_its_license_and_its_command(wheel: zipfile.ZipFile, me
     folder = f"tilewright-{PROJECT['version']}.dist-info"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert wheel.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-    assert "tilewright = tilewright.cli:main" in wheel.read(f"{folder}/entry_points.txt").decode()
+    points = wheel.read(f"{folder}/entry_points.txt").decode()
+    assert "tilewright = tilewright.cli:main" in points
+    assert "[torch_dynamo_backends]\ntilewright = tilewright.pytorch:backend" in points
 
 
 def imported_distributions(package: str) -> dict[str, set[str]]:

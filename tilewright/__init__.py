@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewright.generation.generate import generate
     from tilewright.loading import Model, load
     from tilewright.local import compile
+    from tilewright.pytorch import from_torch
     from tilewright.session.options import SessionOptions
     from tilewright.session.session import InferenceSession
     from tilewright.shares import Share
@@ -79,6 +80,7 @@ __all__ = [
     "Worker",
     "Workload",
     "compile",
+    "from_torch",
     "generate",
     "load",
     "verified",
@@ -103,6 +105,7 @@ _HOMES = {
     "tilewright.generation.generate": ("generate",),
     "tilewright.loading": ("Model", "load"),
     "tilewright.local": ("compile",),
+    "tilewright.pytorch": ("from_torch",),
     "tilewright.session.options": ("SessionOptions",),
     "tilewright.session.session": ("InferenceSession",),
     "tilewright.shares": ("Share",),

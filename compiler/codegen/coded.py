@@ -1,7 +1,7 @@
 """Constants as a file of weights holds them where that is less than kernels read: made once they are loaded.
 
-Those of few values are codebooks and indices, Winograd's filters are what they are transformed from, and panels of
-columns are those of another width, where another program of the artifact has the same matrix.
+Those of few values are codebooks and indices, Winograd's filters are what they are transformed from, and a matrix that
+is read in panels of several widths lies there in one of them.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
 packed panels a channel is a column, so that each column may have a codebook.
@@ -19,6 +19,8 @@ from compiler.ir.packing import Panels
 
 LEAST_CODED = 1 << 14
 """Elements from which on a constant is stored so."""
+LEAST_REPACKED = 1 << 10
+"""Elements of a matrix from which on it is made of its panels of another width."""
 PLAIN = 32
 """Bits of an element that has no index: the place is that of the elements themselves."""
 
@@ -65,47 +67,21 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Panelled:
-    """Matrices in the file, as panels of columns: float32[batch, panels, depth, panel] from the byte `place` on."""
+class Repacking:
+    """Panels that a loaded program makes of other panels of the same matrix: places as of an Expansion.
 
-    place: int
-    batch: int
-    depth: int
-    columns: int
-    panel: int
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        """Of the matrices: [batch, depth, columns]."""
-        return self.batch, self.depth, self.columns
-
-    @property
-    def elements(self) -> int:
-        """In the file, those that fill the last panel included."""
-        return self.batch * -(-self.columns // self.panel) * self.depth * self.panel
-
-    def dense(self, packed: np.ndarray) -> np.ndarray:
-        """The matrices, float32[batch, depth, columns], of their elements in the file."""
-        panels = packed.reshape(self.batch, -1, self.depth, self.panel).transpose(0, 2, 1, 3)
-        return np.ascontiguousarray(panels.reshape(self.batch, self.depth, -1)[:, :, : self.columns])
-
-
-@dataclass(frozen=True)
-class Repacked:
-    """Matrices that another program of the artifact has in panels, which a loaded one cuts into panels of its own.
-
-    at     as of an Expansion
-    of     what lies in the file
-    panel  columns of a panel
+    panel  columns of each panel at `place`
     """
 
     at: int
-    of: Panelled
+    place: int
     panel: int
+    packing: Panels
 
     def __str__(self) -> str:
-        of = self.of
-        return f"{{{self.at}, {of.place}, {of.batch}, {of.depth}, {of.columns}, {of.panel}, {self.panel}}}"
+        of = self.packing
+        extents = (len(of.starts), of.depth, of.columns, self.panel, of.panel)
+        return f"{{{', '.join(map(str, (self.at, self.place, *extents)))}}}"
 
 
 @dataclass(frozen=True)

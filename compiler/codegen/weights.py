@@ -10,13 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from compiler.codegen.coded import (
-    LEAST_CODED,
+    LEAST_REPACKED,
     PLAIN,
     Coded,
     Expansion,
     Filters,
-    Panelled,
-    Repacked,
+    Repacking,
     coded,
     is_made_of_filters,
 )
@@ -33,8 +32,8 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
-    small    whether the program makes constants when it is loaded of what takes less (`expansions`, `filters`), or of
-             what an earlier program has in other panels (`repacked`)
+    small    whether the program makes constants when it is loaded of what takes less, or of what the file holds
+             already (`expansions`, `filters`, `repackings`)
     """
 
     def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, small: bool = False) -> None:
@@ -46,9 +45,10 @@ class Weights:
         """Those that the file holds as indices."""
         self.filters: list[Filters] = []
         """Those that the file holds as the filters that they are transformed from."""
-        self.repacked: list[Repacked] = []
-        """Those that an earlier program's part of the file holds in panels of another width."""
-        self._panelled: list[Panelled] = []
+        self.repackings: list[Repacking] = []
+        """Those of which the file holds panels of another width."""
+        self._panels: dict[tuple[bytes, Panels], tuple[int, int]] = {}
+        self._made: dict[tuple[bytes, Panels, int], int] = {}
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
@@ -70,23 +70,36 @@ class Weights:
             data = packing.pack(array)
         else:
             data = physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
-        found = coded(data, packing if isinstance(packing, Panels) else None) if self.small else None
+        panels = packing if isinstance(packing, Panels) else None
+        found = coded(data, panels) if self.small else None
         if found is not None:
             return self._expanded(data, found)
-        if not (self.small and isinstance(packing, Panels) and data.size >= LEAST_CODED):
-            return self._place(_octets(data))
-        return self._as_panels(data, packing)
+        if self.small and panels and panels.elements >= LEAST_REPACKED:
+            return self._one_width(panels, array, data)
+        return self._place(_octets(data))
 
-    def _as_panels(self, data: np.ndarray, packing: Panels) -> int:
-        """Where panels lie: in the file, or made of an earlier program's, if that has the same matrix in others."""
-        own = Panelled(self.size, len(packing.starts), packing.depth, packing.columns, packing.panel)
-        known = self._earlier.matrices.get(_of_matrix(own, data)) if self._earlier else None
-        if known is not None and known.panel != own.panel:
-            self.repacked.append(Repacked(self._reserved(data.size), known, own.panel))
-            return self.repacked[-1].at
+    def _one_width(self, packing: Panels, array: np.ndarray, data: np.ndarray) -> int:
+        """Where panels lie: in the file, or made of those that the file holds of the same matrix."""
+        key = _matrix(packing, array)
+        known = self._widths(key)
+        if known and known[1] != packing.panel:
+            return self._repacked(packing, key, known)
         place = self._place(_octets(data))
-        self._panelled.append(replace(own, place=place))
+        self._panels.setdefault(key, (place, packing.panel))
         return place
+
+    def _repacked(self, packing: Panels, key: tuple[bytes, Panels], known: tuple[int, int]) -> int:
+        """Where panels lie once they are made of those that the file holds."""
+        wanted = (*key, packing.panel)
+        if wanted not in self._made:
+            self._made[wanted] = self._reserved(packing.elements)
+            self.repackings.append(Repacking(self._made[wanted], *known, packing))
+        return self._made[wanted]
+
+    def _widths(self, key: tuple[bytes, Panels]) -> tuple[int, int] | None:
+        """Where the file holds panels of a matrix, and how many columns each has."""
+        found = self._panels.get(key)
+        return found or (self._earlier._widths(key) if self._earlier else None)
 
     def _reserved(self, count: int) -> int:
         """The place of a constant of so many float32 that the program makes."""
@@ -96,12 +109,22 @@ class Weights:
     def _transformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
         """Where filters lie once they are transformed; they are added as they are, once for all forms."""
         numbers, scale, _ = transform(packing.forms)
-        places = (self._once(packing.filters(array).tobytes()), self._once(numbers.tobytes() + scale.tobytes()))
-        self._panelled.append(
-            Panelled(places[0], packing.batch, packing.taps * packing.depth, packing.columns, packing.columns)
-        )
+        places = (self._untransformed(packing, array), self._once(numbers.tobytes() + scale.tobytes()))
         self.filters.append(Filters(self._reserved(packing.elements), *places, packing))
         return self.filters[-1].at
+
+    def _untransformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
+        """Where filters lie, as [batch, taps, depth, columns]; those of one batch are one panel of all columns."""
+        whole = packing.columns
+        panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
+        key = _matrix(panels, array)
+        known = self._widths(key) if packing.batch == 1 else None
+        if known and known[1] != whole:
+            return self._repacked(panels, key, known)
+        place = self._once(packing.filters(array).tobytes())
+        if packing.batch == 1:
+            self._panels.setdefault(key, (place, whole))
+        return place
 
     def _once(self, content: bytes) -> int:
         digest = _digest(content)
@@ -134,16 +157,6 @@ class Weights:
         earlier = self._earlier.held if self._earlier else {}
         return {**{_digest(piece): at for at, piece in self._pieces.items()}, **earlier}
 
-    @cached_property
-    def matrices(self) -> dict[tuple[tuple[int, ...], bytes], Panelled]:
-        """Where matrices lie in panels, by extents and digest; asked once all are placed."""
-        found = {} if self._earlier is None else dict(self._earlier.matrices)
-        for one in self._panelled:
-            if (piece := self._pieces.get(one.place)) is not None:
-                data = np.frombuffer(piece, np.float32, one.elements)
-                found.setdefault(_of_matrix(one, data), one)
-        return found
-
     def bytes(self) -> Octets:
         """The whole file, of which the pieces are parts from now on."""
         whole = together([*self._in_order()])
@@ -161,13 +174,14 @@ class Weights:
             self._earlier._lie_in(whole)
 
 
-def _of_matrix(one: Panelled, packed: np.ndarray) -> tuple[tuple[int, ...], bytes]:
-    """What matrices are known by, whatever the width of their panels."""
-    return one.extents, _digest(_octets(one.dense(packed)))
-
-
 def _octets(array: np.ndarray) -> Octets:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _matrix(packing: Panels, array: np.ndarray) -> tuple[bytes, Panels]:
+    """What panels of all widths have in common: the constant's elements, and which of them stands where."""
+    source = tuple((extent, stride) for extent, stride in packing.source if extent > 1)
+    return _digest(_octets(array)), replace(packing, panel=packing.columns, source=source)
 
 
 def _digest(piece: Octets) -> bytes:

@@ -205,7 +205,7 @@ def _of_redis(variables: Mapping[str, str]) -> list[str]:
     """The arguments that the container's shell gives Redis behind the file with the password."""
     shell, option, script = compose.service("redis", variables)["command"]
     assert (shell, option) == ("sh", "-c")
-    return _after(shlex.split(script.rpartition("exec ")[2]), "redis-server")[1:]
+    return _after(shlex.split(script.rpartition("exec ")[2]), "valkey-server")[1:]
 
 
 def _after(command: Sequence[str], program: str) -> list[str]:

@@ -55,9 +55,7 @@ def main() -> None:
     """The entry point of the command `tilewright`."""
     accept_all_letters()
     try:
-        if "--json" in sys.argv[1:]:
-            sys.exit(_for_programs())
-        app()
+        sys.exit(_status(as_json="--json" in sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -69,16 +67,21 @@ def accept_all_letters() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _for_programs() -> int:
-    """Run a command whose misuse, too, is reported as JSON; its exit status."""
+def _status(*, as_json: bool) -> int:
+    """Run the command of this process; its exit status, with misuse reported as JSON or as text.
+
+    The text is plain: the panel that typer would draw loads a reader of Markdown and a highlighter of code.
+    """
     try:
         status = typer.main.get_command(app).main(standalone_mode=False)
     except Misused as error:
-        from tilewright.cli import output
+        message = error.format_message()
+        if as_json:
+            from tilewright.cli import output
 
-        fix = "see `tilewright --help`, and `--help` of the command"
-        output.print_json(
-            {"error": {"code": UsageError.code, "message": error.format_message(), "fix": fix, "problem": None}}
-        )
+            fix = "see `tilewright --help`, and `--help` of the command"
+            output.print_json({"error": {"code": UsageError.code, "message": message, "fix": fix, "problem": None}})
+        elif message:  # of a command that was called without words the help has been printed
+            error.show()
         return UsageError.exit_status
     return status if isinstance(status, int) else 0

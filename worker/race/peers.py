@@ -1,14 +1,15 @@
-"""What a race is run on: an artifact by its loader, and the model as it came on other runtimes, tuned for latency."""
+"""What a race is run on: an artifact by its loader, and the model as it came on other runtimes, tuned for latency.
+
+The process of each contender begins with this module: it loads no schema, and a runtime only to open a model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
-
-from compiler.contract.races import PEERS
 
 OURS = "tilewright"
 
@@ -25,12 +26,14 @@ class Opened:
 
 
 def installed() -> tuple[str, ...]:
-    """The peers that this Python has."""
-    return tuple(peer for peer in PEERS if util.find_spec(peer) is not None)
+    """The peers that this Python has, in the order of `PEERS`."""
+    return tuple(peer for peer in OPEN if peer != OURS and util.find_spec(peer) is not None)
 
 
 def version(peer: str) -> str:
     """Of the distribution; empty where it is unknown."""
+    from importlib import metadata
+
     try:
         return metadata.version(peer)
     except metadata.PackageNotFoundError:

@@ -25,6 +25,8 @@ REOPENED_S = 0.25
 """A model that opens within this is opened anew for each turn: where its memory comes to lie changes its speed for as
 long as it is open (`compiler.measure.benchmark`)."""
 WARM_RUNS = 2
+ENOUGH_RUNS, SHORTEST = 400, 0.2
+"""A turn of so many runs ends after this part of its time: a model of microseconds has its median by then."""
 LONGEST_REASON = 200
 
 
@@ -70,8 +72,8 @@ def turn(run: Callable[[], object], seconds: float) -> float:
         if time.perf_counter() - begin > seconds:
             break
     samples: list[float] = []
-    end = time.perf_counter() + seconds
-    while not samples or time.perf_counter() < end:
+    started = time.perf_counter()
+    while not samples or time.perf_counter() - started < seconds * (SHORTEST if len(samples) >= ENOUGH_RUNS else 1):
         begin = time.perf_counter()
         run()
         samples.append(time.perf_counter() - begin)

@@ -19,6 +19,10 @@ from tilewright.cli.commands import PANELS, Entry
 
 HEAVY = ("asyncio", "fastapi", "httpx", "numpy", "onnx", "ssl")
 """Libraries that take a noticeable part of a second; pydantic is typer's own, for the values of options."""
+PANELS_OF_ERRORS = ("markdown_it", "pygments", "typer.rich_utils")
+"""What typer draws errors and help with."""
+MOST_MODULES = 400
+"""That a command which is refused loads; it was 340, and a command that asks a server loads 130 more."""
 PROGRAM = """
 import json, sys
 from tilewright.cli import main
@@ -82,6 +86,9 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(words: list[st
     assert status == 2
     assert said in printed.replace("-c", "tilewright")
     assert not modules & {*HEAVY}
+    if words:  # else it is the help
+        assert not modules & {*PANELS_OF_ERRORS}
+        assert len(modules) <= MOST_MODULES
 
 
 @pytest.mark.parametrize("words", [["bake"], ["compile", "m.onnx", "--budgett", "3"], ["compile", "--help"]])

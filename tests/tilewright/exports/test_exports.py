@@ -217,6 +217,11 @@ def test_an_image_is_whole_by_its_digests_and_holds_the_artifact(artifact: Path,
     assert image["annotations"] == {"org.opencontainers.image.ref.name": "latest"}
     manifest = json.loads(blob(image))
     assert manifest["schemaVersion"] == 2
+    assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
+    assert "artifactType" not in manifest, (
+        "with an image's configuration it is no artifact (image-spec 1.1, manifest.md)"
+    )
+    assert all(isinstance(value, str) for value in manifest["annotations"].values())
     config = json.loads(blob(manifest["config"]))
     (layer,) = manifest["layers"]
     assert config["rootfs"] == {"type": "layers", "diff_ids": [layer["digest"]]}

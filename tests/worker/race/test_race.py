@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,6 +151,27 @@ def test_a_turn_has_one_timed_run_at_least() -> None:
     runs = []
     assert runner.turn(lambda: runs.append(1), 0.0) >= 0
     assert len(runs) == 2  # one to warm up, since it took longer than the turn
+
+
+@pytest.mark.parametrize(("run_s", "runs"), [(2.5e-6, 8000), (2e-4, 400), (1e-3, 100), (0.3, 1)])
+def test_a_turn_of_enough_runs_ends_early_but_not_at_once(
+    run_s: float, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+
+    def run() -> None:
+        clock.now += run_s
+
+    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    assert runner.turn(run, 0.1) == pytest.approx(run_s)
+    assert round(clock.now / run_s) - runs in (1, 2, 3)  # those that warm up, and the rounding of a sum
+
+
+def test_who_opens_a_model_loads_no_schema_and_no_runtime_before_and_knows_all_peers() -> None:
+    program = "import sys, worker.race.runner; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"pydantic", "onnx", *PEERS} & {*done.stdout.split()}
+    assert tuple(peers.OPEN) == (OURS, *PEERS)
 
 
 def test_a_runner_answers_what_it_cannot_do(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

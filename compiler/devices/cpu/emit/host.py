@@ -107,14 +107,14 @@ def _states(writer: Writer, carried: Sequence[Carried]) -> None:
 
 
 def made_constants(writer: Writer, weights: Weights) -> None:
-    """What the weights file holds as indices, as filters or in other panels, by what it is made what kernels read."""
+    """What the weights file holds as indices, as filters or in other panels, and what makes of it what kernels read."""
     writer.line("/* At `at` once loaded, from what lies at `place`; both from the first byte of the weights. */")
     writer.line("struct expansion { long at, place, count, depth, lanes; int bits; };")
     table(writer, "expansion", "expansions", "EXPANSIONS", weights.expansions)
     writer.line("struct filters { long at, place, numbers, batch, panels, elements, taps, depth, panel, columns; };")
     table(writer, "filters", "filters", "FILTERS", weights.filters)
-    writer.line("struct repacked { long at, place, batch, depth, columns, panel, into; };")
-    table(writer, "repacked", "repacked", "REPACKED", weights.repacked)
+    writer.line("struct repacking { long at, place, batch, depth, columns, from, to; };")
+    table(writer, "repacking", "repackings", "REPACKINGS", weights.repackings)
     writer.line(f"#define MADE_BYTES {weights.made_bytes}UL")
     writer.line('#include "tw_expand.h"')
 

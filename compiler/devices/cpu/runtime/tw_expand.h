@@ -1,8 +1,8 @@
 /* Constants that the file of weights holds as less than kernels read: they are made once, when an instance is made.
  *
  * model.c defines, before including this file, MADE_BYTES, and the tables `expansions` of constants of few values, held as codebooks and
- * indices, `filters` of those that are transformed, and `repacked` of matrices in panels of another width. What is made lies right before
- * the file's first byte, so that places of both kinds are counted from there. */
+ * indices, `filters` of those that are transformed, and `repackings` of matrices in panels of another width. What is
+ * made lies right before the file's first byte, so that places of both kinds are counted from there. */
 #pragma once
 #include "tw_host.h"
 
@@ -53,22 +53,23 @@ static void expand(const struct expansion *one, char *first) {
                 dense[at] = book[(lane << one->bits) + (indices[at / each] >> at % each * one->bits & mask)];
 }
 
-/* Panels of `into` columns, each depth by into, of panels of `panel` columns: runs of a row that lie in one panel of both. Columns that
- * there are not are zeros, which is what the memory holds. */
-static void repack(const struct repacked *one, char *first) {
+/* Panels of `to` columns from panels of `from`, each depth by its columns; what fills the last one is zero already. */
+static void repack(const struct repacking *one, char *first) {
     const float *from = (const float *)(first + one->place);
     float *to = (float *)(first + one->at);
-    const long panels = (one->columns + one->panel - 1) / one->panel, into = (one->columns + one->into - 1) / one->into;
-    for (long batch = 0; batch < one->batch; batch++, from += panels * one->depth * one->panel, to += into * one->depth * one->into)
-        for (long column = 0, run; column < one->columns; column += run) {
-            const long left = one->panel - column % one->panel, room = one->into - column % one->into;
-            run = one->columns - column;
-            run = run < left ? run : left;
-            run = run < room ? run : room;
-            const float *source = from + column / one->panel * one->depth * one->panel + column % one->panel;
-            float *target = to + column / one->into * one->depth * one->into + column % one->into;
-            for (long k = 0; k < one->depth; k++) memcpy(target + k * one->into, source + k * one->panel, 4 * (size_t)run);
+    const long depth = one->depth, columns = one->columns;
+    for (long batch = 0; batch < one->batch; batch++) {
+        for (long column = 0, many; column < columns; column += many) {
+            const long left = one->from - column % one->from, room = one->to - column % one->to;
+            many = left < room ? left : room;
+            if (many > columns - column) many = columns - column;
+            const float *source = from + column / one->from * one->from * depth + column % one->from;
+            float *target = to + column / one->to * one->to * depth + column % one->to;
+            for (long row = 0; row < depth; row++) memcpy(target + row * one->to, source + row * one->from, 4 * (size_t)many);
         }
+        from += (columns + one->from - 1) / one->from * one->from * depth;
+        to += (columns + one->to - 1) / one->to * one->to * depth;
+    }
 }
 
 static int map_expanded_weights(const tw_config *config, struct weights *weights) {
@@ -84,8 +85,8 @@ static int map_expanded_weights(const tw_config *config, struct weights *weights
     *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     madvise(whole, before, MADV_HUGEPAGE); /* a fault for each 4 KiB would take longer than making what lies there */
     for (int at = 0; at < EXPANSIONS; at++) expand(expansions + at, (char *)within);
+    for (int at = 0; at < REPACKINGS; at++) repack(repackings + at, (char *)within); /* first: filters may be made of them */
     for (int at = 0; at < FILTERS; at++) transform(filters + at, (char *)within);
-    for (int at = 0; at < REPACKED; at++) repack(repacked + at, (char *)within);
     return 0;
 }
 #define map_weights map_expanded_weights

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,59 @@ def test_forms_of_one_constant_share_its_filters() -> None:
     after = Weights(earlier=weights, small=True)
     after.place(buffer, array, second)
     assert after.size == weights.size
+
+
+@pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
+def test_panels_of_one_width_lie_in_the_file_and_those_of_others_are_made_of_them(profile: str, tmp_path: Path) -> None:
+    """Also of a batch, with a last panel that is not full, in a later program, and of filters as they are."""
+    rng = np.random.default_rng(4)
+    matrix, batch = rng.standard_normal((75, 40)), rng.standard_normal((3, 40, 70))
+    matrix[3, 5], batch[1, 2, 3] = np.nan, -0.0
+    _, filters = panels(((4, 3), (4, 3)), (1, 64, 48), 16)
+    winograd = TransformedPanels(1, 64, 48, 16, ((4, 3), (4, 3)), ((3, 3), (3, 1), (64, 9), (48, 576)))
+
+    def many(*widths: int) -> list[tuple[Packing, np.ndarray]]:
+        of = [
+            (Panels((0,), 40, 75, 8, ((40, 1), (75, 40))), matrix),
+            (Panels((0, 2800, 5600), 40, 70, 8, ((40, 70), (70, 1))), batch),
+            (Panels((0,), 576, 48, 8, ((3, 3), (3, 1), (64, 9), (48, 576))), filters),
+        ]
+        return [(replace(one, panel=width), array.astype(np.float32)) for one, array in of for width in widths]
+
+    first = Weights(small=True)
+    placed(first, [(winograd, filters), *many(32)])
+    assert (len(first.repackings), len(first.filters)) == (1, 1), "the filters are panels that lie there already"
+    later = Weights(earlier=first, small=True)
+    found = many(16, 32, 48, 1, 75)
+    places = placed(later, found)
+    assert later.size == first.size
+    assert len(later.repackings) == 12, "all but those that lie there: of 32 columns, and of all 48 of the filters"
+    with loaded(later, profile, tmp_path) as address:
+        for place, (packing, array) in zip(places, found, strict=True):
+            want = packing.pack(array).reshape(-1).view(np.uint32)
+            np.testing.assert_array_equal(made(address, place, packing.elements), want)
+    ready = Weights(earlier=first)
+    placed(ready, found)
+    assert (ready.repackings, ready.made_bytes) == ([], 0)
+
+
+@pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
+def test_filters_are_transformed_of_panels_that_lie_in_the_file(profile: str, tmp_path: Path) -> None:
+    """Panels of an earlier program, in two forms that share what is made of them, and of a program's own."""
+    _, filters = panels(((4, 3), (4, 3)), (1, 64, 50), 16)
+    source = ((3, 3), (3, 1), (64, 9), (50, 576))
+    matrix = Panels((0,), 576, 50, 16, source)
+    forms = [TransformedPanels(1, 64, 50, 8, ((rows, 3), (4, 3)), source) for rows in (2, 4)]
+    first = Weights(small=True)
+    placed(first, [(matrix, filters)])
+    later = Weights(earlier=first, small=True)
+    places = placed(later, [(form, filters) for form in forms])
+    assert (len(later.repackings), len(later.filters)) == (1, 2)
+    assert later.size - first.size < 0.1 * filters.nbytes, "what they are transformed by"
+    with loaded(later, profile, tmp_path) as address:
+        for place, form in zip(places, forms, strict=True):
+            want = form.pack(filters).reshape(-1).view(np.uint32)
+            np.testing.assert_array_equal(made(address, place, form.elements), want)
 
 
 def test_filters_that_cannot_be_made_to_the_bit_or_are_small_are_stored_transformed() -> None:
