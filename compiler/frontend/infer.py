@@ -422,9 +422,7 @@ class _Walk:
         check_types(form, types)
         expansion = guarded(lambda: schema_body(call, opset, types, form.defaults))
         if expansion is None:
-            raise Unsupported(
-                "the operator is not supported", "replace it by supported operators; GET /operators lists them"
-            )
+            raise why_not(call)
         return self.expand(call, ids, scope, expansion, None)
 
     def _record(self, call: Call, ids: Ids, scope: Scope, operator: Operator, form: Form) -> Ids:

@@ -117,11 +117,11 @@ def _broadcast(one: Shape, other: Shape) -> Shape:
 
 
 def _split(shapes: Shapes, attrs: Mapping[str, object]) -> Kinds | None:
-    """StringSplit: the parts along a new axis, as many as the most of any; and how many each has."""
+    """StringSplit: the parts along a new axis, as many as the most of any, of no string none; and how many each has."""
     if not attrs.keys() <= {"delimiter", "maxsplit"}:
         return None
     (shape,) = shapes
-    return ((None, None if shape is None else (*shape, None)), (DType.I64, shape))
+    return ((None, None if shape is None else (*shape, 0 if 0 in shape else None)), (DType.I64, shape))
 
 
 def _normalized(shapes: Shapes, attrs: Mapping[str, object]) -> Kinds | None:

@@ -30,6 +30,7 @@ SAMPLE = {
     "test_operator_conv": "passed",
     "test_image_decoder_decode_pnm_rgb": "refused",
     "test_string_split_maxsplit": "passed",
+    "test_string_split_empty_tensor": "passed",
     "test_strnorm_model_monday_casesensintive_lower": "passed",
     "test_regex_full_match_empty": "passed",
     "test_sequence_map_add_1_sequence_1_tensor": "passed",

@@ -19,7 +19,7 @@ def test_a_part_of_the_suite_is_judged_and_written(tmp_path: Path, capsys: pytes
         "ImageDecoder",
         "refused",
     )
-    assert "not supported" in case["reason"]
+    assert "decoded by no program" in case["reason"]
     assert "| ImageDecoder | 0 | 0 | 1 | 0 | 0 |" in capsys.readouterr().out
 
 

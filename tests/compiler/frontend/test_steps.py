@@ -80,5 +80,10 @@ def test_patterns_that_re2_and_python_do_not_share_are_refused(pattern: str) -> 
     assert "strings" in refused(helper.make_node("RegexFullMatch", ["x"], ["y"], pattern=pattern))
 
 
+def test_no_string_has_no_parts() -> None:
+    model = read(text_model([helper.make_node("StringSplit", ["x"], ["y"])], {"x": [0]}, ["y"]), Limits())
+    assert [one.shape for one in model.body.inputs] == [(0, 0)]
+
+
 def test_a_normalizer_takes_one_row() -> None:
     assert "strings" in refused(helper.make_node("StringNormalizer", ["x"], ["y"]), shape=[2, 3])
