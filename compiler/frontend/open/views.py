@@ -485,7 +485,8 @@ def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mo
     if is_copy and isinstance(size, int) and isinstance(begin, int) and isinstance(end, int) and max(begin, end) < size:
         pads = [0] * 2 * len(shape)
         pads[axis], pads[len(shape) + axis] = begin, end
-        return along(values, values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": mode}), whole)
+        found = values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": mode})
+        return values.settled(found, whole, padded=mode in COPYING)  # a window takes zeros as its own pads
     if mode == "constant" and is_zero and isinstance(begin, int) and begin >= 0 and low(end) >= 0:
         pads = [0] * 2 * len(shape)
         pads[axis] = begin

@@ -408,6 +408,9 @@ def test_shapes_that_grow_without_end_are_bounded_like_those_that_data_say() -> 
         assert ("Expand" in said) == (size > 1)
 
 
-def test_what_is_padded_beside_an_open_axis_is_no_gather() -> None:
+def test_what_is_padded_beside_an_open_axis_is_no_gather_and_ends_at_its_size() -> None:
     text = '(float[n,8] x) => (float[n,a] y) <int64[4] p = {0,2,0,1}> { y = Pad<mode="reflect">(x, p) }'
-    assert [node.op for node in opened(model_of(f"m {text}"), ONE).graph.nodes if node.op != "Identity"] == ["Pad"]
+    assert [node.op for node in opened(model_of(f"m {text}"), ONE).graph.nodes if node.op != "Identity"] == [
+        "Pad",
+        "PadBeyond",
+    ]
