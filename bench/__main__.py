@@ -33,6 +33,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
         "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
+        "speech": (
+            "bench.speech.run",
+            "voices and detectors of speech at 1, 3 and 12 seconds of sound from one artifact, beside ONNX Runtime",
+        ),
         "real": (
             "bench.real.run",
             "any folder of ONNX files: compiled with their dimensions left open, run beside ONNX Runtime",

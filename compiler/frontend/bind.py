@@ -196,8 +196,8 @@ def _check_kinds(inputs: Sequence[Input]) -> None:
     refusals = tuple(
         Refusal(
             f"input {quoted(entry.name)} is {entry.what}",
-            "make its elements inputs of their own and join them by SequenceConstruct"
-            if "sequence" in entry.what
+            f"say how many elements it has, and their shapes: {_option({'inputs': {entry.name: [2]}})}"
+            if entry.is_sequence and entry.holds and entry.holds.dtype is not None
             else "compile a model whose inputs are tensors from bool to double, or strings",
         )
         for entry in inputs

@@ -211,13 +211,26 @@ def _input(info: ValueInfoProto) -> Input:
     if kind is None:
         return Input(info.name, None, None, "a value without a type")
     if kind != "tensor_type":
-        return Input(info.name, None, None, f"of kind {kind.removesuffix('_type').replace('_', ' ')}")
+        return _wrapped(info, f"of kind {kind.removesuffix('_type').replace('_', ' ')}")
     if info.type.tensor_type.elem_type == TensorProto.STRING:
         return Input(info.name, DType.I64, _dims(info.type, info.name), is_text=True)
     dtype = dtype_of(info.type.tensor_type.elem_type, where)
     if isinstance(dtype, Foreign):
         return Input(info.name, None, None, dtype.what)
     return Input(info.name, dtype, _dims(info.type, info.name))
+
+
+def _wrapped(info: ValueInfoProto, what: str) -> Input:
+    """An input that is no tensor; of a sequence, an optional or an optional sequence with what it holds."""
+    kind, is_optional = info.type, info.type.HasField("optional_type")
+    if is_optional:
+        kind = kind.optional_type.elem_type
+    if is_sequence := kind.HasField("sequence_type"):
+        kind = kind.sequence_type.elem_type
+    if not kind.HasField("tensor_type"):
+        return Input(info.name, None, None, what)
+    holds = _input(ValueInfoProto(name=info.name, type=kind))
+    return Input(info.name, None, None, what, holds=holds, is_sequence=is_sequence, is_optional=is_optional)
 
 
 UNKNOWN = -1

@@ -20,7 +20,16 @@ DOMAINS: Mapping[str, Mapping[str, Callable[[Site], Expansion]]] = {
 }
 """By domain and name."""
 
-REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {contrib.DOMAIN: contrib.REFUSED, ml.DOMAIN: ml.REFUSED}
+REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    contrib.DOMAIN: contrib.REFUSED,
+    ml.DOMAIN: ml.REFUSED,
+    "": {
+        "ImageDecoder": (
+            "an image file is decoded by no program",
+            "decode it before the run, as numpy.asarray(PIL.Image.open(file).convert('RGB')) does, and feed the pixels",
+        )
+    },
+}
 """By domain and name, the reason and the fix."""
 
 
@@ -30,9 +39,12 @@ def rule_of(call: Call) -> Callable[[Site], Expansion] | None:
 
 
 def why_not(call: Call) -> Unsupported:
-    """What is said of a call of another domain that has no rule."""
+    """What is said of a call that has no rule."""
     if (said := REFUSED.get(call.domain, {}).get(call.op)) is not None:
         return Unsupported(*said)
+    if not call.domain:
+        fix = "replace it by supported operators; GET /operators lists them"
+        return Unsupported("the operator is not supported", fix)
     if call.domain in DOMAINS:
         fix = "export with ai.onnx operators or local functions; GET /operators lists what is supported"
         return Unsupported(f"the operator is not known in domain {quoted(call.domain)}", fix)

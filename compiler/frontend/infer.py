@@ -114,7 +114,9 @@ def infer(
     walk.raise_refusals()
     texts = frozenset(name for name, slot in results if slot in walk.graph.texts)
     words = tuple(walk.graph.words) if bound.texts or texts else ()
-    border = Border(words, bound.texts, texts, walk.state is not None)
+    missing = tuple(name for name, slot in outputs if slot is None)
+    outside = replace(model.outside, returned=walk.returned, missing=missing)
+    border = Border(words, bound.texts, texts, walk.state is not None, outside=outside)
     inputs = inputs if walk.state is None else (*inputs, (None,))
     if bound.growing and not walk.values.demands:
         growth, results = leave_caches(walk.values, bound.growing, results)
@@ -163,6 +165,8 @@ class _Walk:
     left_out: int = 0
     """How many branches do not take the sizes."""
     sequences: Sequences = field(default_factory=Sequences)
+    returned: dict[str, int] = field(default_factory=dict)
+    """How many elements outputs have that are sequences."""
     sources: set[str] = field(default_factory=set)
     values: OpenValues = field(init=False)
 
@@ -193,15 +197,18 @@ class _Walk:
                 results.append((name, id))
                 continue
             elements = [(f"{name}.{at}", one) for at, one in enumerate(self.sequences.of(id)) if one is not None]
-            if not elements or not taken.isdisjoint(each for each, _ in elements):
+            if not taken.isdisjoint(each for each, _ in elements):
                 reason = f"output {quoted(name)} is a sequence of {len(elements)} tensors"
                 self.refuse(Refusal(reason, "give its elements as outputs, of names that no other output has"))
                 continue
             results += elements
-            shown = ", ".join(quoted(each) for each, _ in elements[:MOST_NAMED])
+            self.returned[name] = len(elements)
+            shown = ", ".join(quoted(each) for each, _ in elements[:MOST_NAMED]) or "none"
             self.notices.append(
                 f"output {quoted(name)} is a sequence: its {len(elements)} elements are outputs, {shown}"
             )
+        if not results and not self.refused:
+            self.refuse(Refusal("no output of the model has an element", "export with an output that has some"))
         return results
 
     def body(self, body: Body, scope: Scope) -> None:
@@ -415,9 +422,7 @@ class _Walk:
         check_types(form, types)
         expansion = guarded(lambda: schema_body(call, opset, types, form.defaults))
         if expansion is None:
-            raise Unsupported(
-                "the operator is not supported", "replace it by supported operators; GET /operators lists them"
-            )
+            raise why_not(call)
         return self.expand(call, ids, scope, expansion, None)
 
     def _record(self, call: Call, ids: Ids, scope: Scope, operator: Operator, form: Form) -> Ids:

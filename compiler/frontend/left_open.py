@@ -31,6 +31,7 @@ from compiler.frontend.load import bound_graph
 from compiler.frontend.model import Input, Model, key_of, quoted
 from compiler.frontend.read import ModelFile, read
 from compiler.frontend.texts import sizes_of_texts
+from compiler.frontend.wrapped import unwrapped
 from compiler.ops.operator import Operator
 
 MOST = {LENGTH: 512, SOUND: 48000}
@@ -74,6 +75,15 @@ def bind_what_is_open(
         content = read(model, limits, data)
     except TilewrightError:
         return options, ()
+    content, plain = unwrapped(content, options)
+    found, notices = _bound(content, plain, operators, limits)
+    return (options if found is plain else replace(options, dims=found.dims)), notices
+
+
+def _bound(
+    content: Model, options: CompileOptions, operators: Mapping[str, Operator], limits: Limits
+) -> tuple[CompileOptions, tuple[str, ...]]:
+    """As `bind_what_is_open`, of a model that was read, whose inputs are tensors."""
     if (texts := sizes_of_texts(content, options)) is not None:
         return replace(options, dims=texts[0] if len(texts[0]) > 1 else texts[0][0]), (texts[1],)
     if isinstance(options.dims, tuple):

@@ -19,6 +19,7 @@ from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.growth import growing
 from compiler.frontend.open.values import Narrower, Rows, SameSize, WholeSteps, Wider
 from compiler.frontend.read import ModelFile, read
+from compiler.frontend.wrapped import unwrapped
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
@@ -56,7 +57,7 @@ def load(
     """
     limits = limits or Limits()
     data = model.data if isinstance(model, ModelFile) else data
-    read_model = with_last(read(model, limits, data), options.last_only)
+    read_model, options = unwrapped(with_last(read(model, limits, data), options.last_only), options)
     check_declared(read_model, limits)
     bound, found = bound_graph(read_model, options, operators, limits)
     graph, open_shapes = found.graph, found.open_shapes

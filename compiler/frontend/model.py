@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler.errors import MalformedModel
+from compiler.ir.border import AS_IT_IS, Outside
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType
 
@@ -88,6 +89,10 @@ class Input:
     """The ONNX type in words that follow "it is", for the refusal of what has no DType."""
     is_text: bool = False
     """Whether its elements are strings, of which the program takes the numbers."""
+    holds: Input | None = None
+    """Of a sequence or an optional, the tensors in it; such an input has no dtype itself."""
+    is_sequence: bool = False
+    is_optional: bool = False
 
 
 def key_of(entry: Input, axis: int) -> str:
@@ -136,6 +141,8 @@ class Model:
     opsets: Mapping[str, int]
     digest: str
     """SHA-256 (hex) of the model file."""
+    outside: Outside = AS_IT_IS
+    """What callers give in another form than `body` takes."""
 
 
 @dataclass(frozen=True)

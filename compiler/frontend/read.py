@@ -16,6 +16,7 @@ from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.decode import decode
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
+from compiler.frontend.steps import with_steps
 from compiler.frontend.tensors import Source
 from compiler.frontend.wire import walk
 
@@ -50,7 +51,7 @@ def read(model: Path | bytes | ModelFile, limits: Limits, data: Mapping[str, Pat
         return model.content(limits)
     proto, digest = parse(model, limits)
     file = None if isinstance(model, bytes) else model
-    return decode(proto, Source(file, limits, data), digest)
+    return with_steps(decode(proto, Source(file, limits, data), digest))
 
 
 def parse(model: Path | bytes, limits: Limits) -> tuple[onnx.ModelProto, str]:

@@ -18,6 +18,8 @@ MOVING = having(Trait.MOVES) | {"Identity", "PadBeyond"}
 ALL_INPUTS = frozenset(("Concat", "Equal"))
 """Operators whose inputs are strings all together."""
 CHOSEN = "Where"
+MAKING = frozenset(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"))
+"""Operators that are steps before the program (`steps`)."""
 NUMBER_OF = "tilewright::StringNumber"
 """What the compiler's own definitions call the numbers of strings as numbers; no model may."""
 FIX = "compute it before the model, or export with numbers"
@@ -47,6 +49,11 @@ def gives_text(op: str, are_text: Sequence[bool]) -> bool:
         fits = [*are_text] == [False, True, True]
     else:
         fits = op in MOVING and are_text[0] and not any(are_text[1:])
+    if not fits and op in MAKING:
+        raise Unsupported(
+            "strings are made before the program runs, of inputs and constants, and not of what it computes",
+            "apply it to inputs of the model, in a form that docs/operators.md lists",
+        )
     if not fits:
         raise Unsupported("it reads strings, of which the operator is only compiled for numbers", FIX)
     return op != "Equal"

@@ -24,6 +24,7 @@ from compiler.frontend.model import Call, Model
 from compiler.frontend.open.growth import growing
 from compiler.frontend.read import read
 from compiler.frontend.strings import is_text
+from compiler.frontend.wrapped import unwrapped
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
@@ -112,6 +113,7 @@ def survey(
     except OptionsError as error:
         problems.append(error)
         options = replace(options, last_only=())
+    found, options = unwrapped(found, options)
     given = options
     bound, options = _bind(found, given, limits, problems)
     inferred = _infer(found, options, operators, limits, problems) if bound else None

@@ -7,7 +7,7 @@ run, from -1 down, so that strings are equal where their numbers are. A program 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +42,73 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A constant of strings that a step reads, in row-major order."""
+
+    items: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator that makes strings, which the loader carries out before the program runs.
+
+    inputs   names of inputs of the model and of results of earlier steps, or constants
+    outputs  names of its results, the empty one for what is not asked for
+    """
+
+    op: str
+    inputs: tuple[str | Words, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, str | int | tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What callers give and get that a program has in another form.
+
+    steps      that make inputs of the program from strings
+    sequences  by name of an input that is a sequence how many elements it has: `name.0` and so on are the program's
+    absent     optional inputs that the artifact is made without
+    returned   by name of an output that is a sequence how many elements it has
+    missing    outputs that are optionals without a value
+    """
+
+    steps: tuple[Step, ...] = ()
+    sequences: Mapping[str, int] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    returned: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As the manifest has it: what there is of it."""
+        steps = [
+            {
+                "op": step.op,
+                "inputs": [
+                    {"strings": list(one.items), "shape": list(one.shape)} if isinstance(one, Words) else one
+                    for one in step.inputs
+                ],
+                "outputs": list(step.outputs),
+                "attrs": {name: list(one) if isinstance(one, tuple) else one for name, one in step.attrs.items()},
+            }
+            for step in self.steps
+        ]
+        found = {
+            "steps": steps,
+            "sequences": dict(self.sequences),
+            "absent": list(self.absent),
+            "returned": dict(self.returned),
+            "missing": list(self.missing),
+        }
+        return {name: one for name, one in found.items() if one}
+
+
+AS_IT_IS = Outside()
+"""Of a model whose inputs and outputs are the program's."""
+
+
+@dataclass(frozen=True)
 class Border:
     """The strings and the randomness of one program, and its caches that grow.
 
@@ -49,6 +116,7 @@ class Border:
     inputs   names of the inputs that are strings, and of the outputs that are
     random   whether the last of the model's own inputs in the graph is RANDOM_STATE, which no caller knows of
     growth   of caches that are states; None where none is
+    outside  what callers give and get in another form
     """
 
     words: tuple[str, ...] = ()
@@ -56,6 +124,7 @@ class Border:
     outputs: frozenset[str] = frozenset()
     random: bool = False
     growth: Growth | None = None
+    outside: Outside = AS_IT_IS
 
     def coded(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs by name, those that are strings as their numbers (i64)."""

@@ -35,7 +35,7 @@ OF_A_BINDING = (
 )
 """What the manifest says of each binding."""
 SAMPLES, UNSHOWN = "samples", "unshown"
-OF_SOME = (SAMPLES, "carried", "open", "strings", "random", "verified", UNSHOWN)
+OF_SOME = (SAMPLES, "carried", "open", "strings", "random", "outside", "verified", UNSHOWN)
 """What it says of those alone that were judged on some (and of the whole), that hand on states, that leave dimensions
 open, that take or give strings, that draw random numbers, and of which nothing shows some outputs (and of the
 whole)."""

@@ -15,6 +15,7 @@ MODULES = (
     "specs",
     "bindings",
     "strings",
+    "outside",
     "interface",
     "profiles",
     "checked",

@@ -167,9 +167,10 @@ def _carried(program: Program, facts: Facts) -> dict[str, Any]:
 
 
 def _border(border: Border) -> dict[str, Any]:
-    """The strings of the model, each at its number, and whether the program is given a state of random numbers."""
+    """The model's strings, each at its number, whether it draws random numbers, and what callers give otherwise."""
     words = {"strings": list(border.words)} if border.inputs or border.outputs else {}
-    return {**words, **({"random": True} if border.random else {})}
+    outside = border.outside.to_json()
+    return {**words, **({"random": True} if border.random else {}), **({"outside": outside} if outside else {})}
 
 
 def _described(port: Port, texts: Set[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from compiler.frontend.domains import DOMAINS
 from compiler.frontend.draws import DRAWING
 from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
+from compiler.frontend.strings import MAKING
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.compiler.frontend.open.not_opened import NEVER_FED, NOT_OPENED
@@ -31,11 +32,11 @@ brought to the newest when the model is read, as are those before it that opset 
 say them](decisions/open-axes-in-the-front-end.md) as one of few values or up to a bound. What is not here is refused
 before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
 integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; complex numbers are
-refused, and so are sequences and optionals as inputs; a sequence that is an output becomes one output for each of its
-elements, `name.0` and so on. [Strings](decisions/strings-are-numbers-in-programs.md) are compared, moved and chosen,
-and no operator that makes new ones is compiled. Types of 8 bits and less are [stored and not computed
-in](decisions/elements-in-memory.md), one byte an element; operators that only move elements take
-all of them. An operator may still refuse one of its forms, and says which.
+refused. Sequences and optionals [may be inputs and outputs](options.md#shapes) where their lengths are known: each
+element is a tensor of the program, `name.0` and so on. [Strings](decisions/strings-are-numbers-in-programs.md) are
+compared, moved and chosen; operators that make new ones are applied to inputs before the program runs. Types of 8 bits
+and less are [stored and not computed in](decisions/elements-in-memory.md), one byte an element; operators that only
+move elements take all of them. An operator may still refuse one of its forms, and says which.
 """
 
 
@@ -101,6 +102,12 @@ def _others() -> Iterator[str]:
         "branches ([how](decisions/regions-are-calls-of-calls.md)). Dropout is the identity, or draws; a "
         "ZipMap at the end of a model is left out. Sequences are resolved where their lengths and the positions in "
         "them are known when compiling."
+    )
+    yield _paragraph(
+        f"**Strings, before the program.** {_names(MAKING)}: the loader applies them to inputs and constants of "
+        "strings, and to each other's results, and the program takes what they give. StringNormalizer takes one row; "
+        "locales mean nothing. RegexFullMatch takes what RE2 and Python's `re` have in common: no references to "
+        "groups, lookaround or classes of Unicode."
     )
     yield _paragraph(
         f"**Random.** {_names(DRAWING)}, and Dropout where it trains. "

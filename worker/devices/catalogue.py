@@ -21,6 +21,7 @@ from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.open.sized import MEASURED
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
+from compiler.frontend.strings import MAKING
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from worker.devices.holder import holder
@@ -50,6 +51,7 @@ def operators() -> list[dict[str, Any]]:
         (INLINED, "inlined", "Resolved while the model is read"),
         ((name for name, _, _ in UPGRADES), "rewritten", "Brought to a newer operator"),
         (DRAWING, "rewritten", "Random numbers"),
+        (MAKING, "inlined", "Strings, made of inputs before the program runs"),
         (composed(), "function", "By its ONNX function body, when every operator of that is known"),
     )
     found = {(entry["domain"], entry["name"]): entry for entry in entries}

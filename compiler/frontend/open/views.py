@@ -469,6 +469,10 @@ def pad(site: OpenSite) -> Results:
     return [id]
 
 
+COPYING = ("reflect", "edge", "wrap")
+"""Modes of Pad that take elements of the tensor."""
+
+
 def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mode: str, value: int | None) -> int:
     """One axis with so many elements more before and after it; with a mode `constant` these are `value`, absent 0."""
     values = site.values
@@ -477,6 +481,12 @@ def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mo
     whole = (*shape[:axis], greatest(begin + size + end, 0), *shape[axis + 1 :])
     known = np.zeros(1) if value is None else values.graph.constants.get(value)
     is_zero = known is not None and not known.any()
+    is_copy = mode in COPYING or is_zero  # what is zero beyond other axes stays so
+    if is_copy and isinstance(size, int) and isinstance(begin, int) and isinstance(end, int) and max(begin, end) < size:
+        pads = [0] * 2 * len(shape)
+        pads[axis], pads[len(shape) + axis] = begin, end
+        found = values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": mode})
+        return values.settled(found, whole, padded=mode in COPYING)  # a window takes zeros as its own pads
     if mode == "constant" and is_zero and isinstance(begin, int) and begin >= 0 and low(end) >= 0:
         pads = [0] * 2 * len(shape)
         pads[axis] = begin

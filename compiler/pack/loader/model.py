@@ -23,6 +23,7 @@ from compiler.pack.loader.files import _Files
 from compiler.pack.loader.frames import Frame, Stream, _Frames
 from compiler.pack.loader.interface import DeviceArray
 from compiler.pack.loader.library import _alone, _Library
+from compiler.pack.loader.outside import _Outside
 from compiler.pack.loader.ports import _Ports
 from compiler.pack.loader.program import _Program
 from compiler.pack.loader.shown import _as_table, _by_name, _facts, _in_a_line, _in_order
@@ -100,6 +101,8 @@ class Model:
             self.binding = self.bindings[number - 1]
             self._by_size = sorted(self.bindings, key=lambda one: one.size)
             self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
+            outside = _described(self.manifest, self.binding).get("outside")
+            self._outside = _Outside(outside, [one.name for one in self.inputs]) if outside and not coded else None
             self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
             self._others: dict[int, Model] = {}
             self._open = functools.partial(
@@ -169,11 +172,20 @@ class Model:
         With a `state` the inputs that it holds are left out, and so are the outputs that it takes over, unless `out`
         names them (with None for a new array).
 
+        A sequence is a list of arrays, as many as the artifact is made for, and None stands for an optional without a
+        value; both may be among the outputs. Of strings that the model changes first (StringNormalizer) it is given
+        those before. `inputs` may also be the program's own, `.inputs`, as all other methods take them.
+
         With a `seed` a model that draws random numbers draws those of the first run of a Model with that seed, whatever
         ran before; runs without one go on with their sequence. Other models take it too, and do the same without it.
         """
         if type(inputs) is not dict:
             inputs = _by_name(inputs, self.inputs)
+        if self._outside is not None:
+            inputs = self._outside.taken(inputs)
+            return self._outside.given(
+                self._run_checked(inputs, out, seed) if state is None else self._run_from(state, inputs, out, seed)
+            )
         if state is not None:
             return self._run_from(state, inputs, out, seed)
         program = self._program
@@ -183,6 +195,12 @@ class Model:
             found = last._program.run_quick(quick, inputs, out, again=True)
             if found is not None:
                 return found
+        return self._run_checked(inputs, out, seed)
+
+    def _run_checked(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, seed: int | None
+    ) -> dict[str, Any]:
+        """As `run`, with everything found fit first."""
         _check_names("input", inputs, self.inputs)
         if (chosen := self._asked(inputs)) is not self:
             self._last = chosen

@@ -18,9 +18,9 @@ def cases(*names: str) -> list[Case]:
 
 
 def test_every_case_has_a_verdict_from_a_process_of_its_own() -> None:
-    names = ("test_relu", "test_sequence_insert_at_back", "test_string_concat")
+    names = ("test_relu", "test_identity_opt", "test_image_decoder_decode_pnm_rgb")
     found = {verdict.case: verdict.status for verdict in judged(cases(*names), 1, 300.0)}  # each reads the suite
-    assert found == {"test_relu": "passed", "test_sequence_insert_at_back": "refused", "test_string_concat": "refused"}
+    assert found == {names[0]: "passed", names[1]: "passed", names[2]: "refused"}
 
 
 class _Forked:

@@ -176,7 +176,7 @@ ROWS = node("SplitToSequence", ["x"], ["rows"], axis=0)
             [run_time("p", TensorProto.BOOL)],
             "carries a sequence, and data decide",
         ),
-        ([node("SequenceEmpty", [], ["y"])], [], "a sequence of 0 tensors"),
+        ([node("SequenceEmpty", [], ["y"])], [], "no output of the model has an element"),
         ([node("Relu", ["x"], ["y"])], [sequence("s")], "kind sequence"),
     ],
 )

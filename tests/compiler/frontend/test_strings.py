@@ -139,7 +139,6 @@ def test_a_condition_known_while_running_chooses_between_strings() -> None:
 @pytest.mark.parametrize(
     ("op", "inputs", "attrs"),
     [
-        ("StringConcat", ["x", "x"], {}),
         ("Cast", ["x"], {"to": TensorProto.INT64}),
         ("Clip", ["x"], {}),
         ("Add", ["x", "x"], {}),

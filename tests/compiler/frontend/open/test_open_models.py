@@ -174,6 +174,13 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         '(float[1,n] x) => (float[1,k] y) <int64[4] p = {0,2,0,1}> { y = Pad<mode="reflect">(x, p) }',
         {"n": (3, 9)},
     ),
+    "padded beside an open axis": (
+        "(float[n,4] x) => (float[n,a] y, float[n,b] z, float[n,c] u, float[n,d] v, float[n,e] w, float[n,2] t)"
+        "<int64[4] p = {0,2,0,1}, int64[4] q = {0,-1,0,-1}, int64[4] l = {0,6,0,5}, float c = {7.5}>"
+        '{ y = Pad<mode="reflect">(x, p) z = Pad<mode="edge">(x, p) u = Pad<mode="wrap">(x, p) v = Pad(x, p, c)'
+        ' w = Pad<mode="edge">(x, l) t = Pad(x, q) }',
+        ONE,
+    ),
     "positions": (
         "(float[n,m] x) => (float[m] y, int64[k] z) <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 f = {1}>"
         "{ s = Shape(x) m_ = Gather(s, f) r = Range(zero, m_, one) y = Cast<to=1>(r) t = Mul(m_, two)"
@@ -399,3 +406,11 @@ def test_shapes_that_grow_without_end_are_bounded_like_those_that_data_say() -> 
         given = padded(graph, shapes, [np.ones(size, np.float32)])
         said = shapes.broken(graph.outputs, evaluate_graph(graph, given, OPERATORS))
         assert ("Expand" in said) == (size > 1)
+
+
+def test_what_is_padded_beside_an_open_axis_is_no_gather_and_ends_at_its_size() -> None:
+    text = '(float[n,8] x) => (float[n,a] y) <int64[4] p = {0,2,0,1}> { y = Pad<mode="reflect">(x, p) }'
+    assert [node.op for node in opened(model_of(f"m {text}"), ONE).graph.nodes if node.op != "Identity"] == [
+        "Pad",
+        "PadBeyond",
+    ]

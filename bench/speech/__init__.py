@@ -1,0 +1,1 @@
+"""Models of speech from one artifact of open length, beside ONNX Runtime."""
