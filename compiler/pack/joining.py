@@ -29,6 +29,7 @@ MODULES = (
     "states",
     "program",
     "shown",
+    "texts",
     "model",
     "command",
 )
