@@ -74,6 +74,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.serve",
             "a model behind HTTP at several numbers of callers, beside ONNX Runtime behind the same server",
         ),
+        "texts": (
+            "bench.texts.run",
+            "an encoder on texts of unequal lengths beside ONNX Runtime and OpenVINO with padding",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

@@ -10,12 +10,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from bench.texts.encoder import INPUTS, Encoder
 from compiler.contract import CompileOptions
 from compiler.errors import InputsError
 from compiler.errors import OptionsError as Refused
 from compiler.pack.loader import InputError, Model, RunError
 from tests.compiling import compile_file
-from tests.encoders import INPUTS, Encoder
 
 OPTIONS = {"dims": {"batch": 6, "sequence": 40}, "ragged": dict.fromkeys(INPUTS, 1), "threads": 1}
 

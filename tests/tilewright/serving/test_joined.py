@@ -15,9 +15,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import tilewright
+from bench.texts.encoder import INPUTS, Encoder
 from compiler.contract import CompileOptions
 from tests.compiling import compile_file
-from tests.encoders import INPUTS, Encoder
 from tests.end_to_end.architectures import encoder_block
 from tests.tilewright.generation.test_words import LETTERS, Tokenizer, tokenizer
 from tilewright.generation.words import Words

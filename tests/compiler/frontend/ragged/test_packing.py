@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.texts.encoder import INPUTS, Encoder
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, UnsupportedModel
 from compiler.frontend.ragged import Texts, load_texts
@@ -18,7 +19,6 @@ from compiler.ops import OPERATORS
 from compiler.preflight import preflight
 from compiler.prove.reference import evaluate_graph
 from compiler.prove.sizes import cut, padded
-from tests.encoders import INPUTS, Encoder
 
 LONGEST, MOST = 12, 5
 RAGGED = dict.fromkeys(INPUTS, 1)

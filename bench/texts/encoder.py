@@ -1,4 +1,4 @@
-"""Encoders of texts as exporters write them, small, with seeded weights."""
+"""Encoders of texts as exporters write them, of open batch and length, with seeded weights."""
 
 from __future__ import annotations
 
@@ -114,3 +114,11 @@ class Encoder:
 
 ORDERS = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
 """Of queries, keys and values."""
+
+
+def minilm(layers: int = 6, wide: int = 1536) -> bytes:
+    """A network of the size and form of all-MiniLM-L6-v2 (Wang et al. 2020), with the mean of its tokens."""
+    encoder = Encoder(hidden=384, heads=12, vocabulary=30522, positions=512)
+    for _ in range(layers):
+        encoder.layer(wide)
+    return encoder.finish(sentence_embedding=encoder.mean())
