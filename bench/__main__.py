@@ -82,6 +82,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.profiles",
             "one artifact for all of x86-64 beside those for each profile, and ONNX Runtime",
         ),
+        "texts": (
+            "bench.texts.run",
+            "an encoder on texts of unequal lengths beside ONNX Runtime and OpenVINO with padding",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

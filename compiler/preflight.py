@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,6 +32,8 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
+from compiler.frontend.ragged import load_texts, suggested_ragged
+from compiler.frontend.read import ModelFile
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
@@ -110,6 +113,9 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
             layers, impossible = _layers(model, options, data)
             notices = (*notices, *layers)
+        if found.graph:
+            texts, impossible = _texts(model, given, data, impossible)
+            notices = (*notices, *texts)
         answer = _answer(found, judged, target, drawn, left, impossible, _carry_problem(found, judged, each))
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
         return answer | {"corrected": corrected, "notices": [*notices, *answer["notices"]]}
@@ -166,7 +172,7 @@ def _answer(
         states,
         (proof_problem(effort, options) if effort else None),
     ]
-    others = [Refusal(one.message, one.fix) for one in asked if one is not None]
+    others = [each for one in asked if one is not None for each in one.refusals or (Refusal(one.message, one.fix),)]
     if divided is not None:
         refused += divided.refusals
     refusals = [*found.refusals, *refused, *others]
@@ -240,6 +246,26 @@ def _whole_problem(options: CompileOptions) -> TilewrightError | None:
     except OptionsError as error:
         return error
     return None
+
+
+def _texts(
+    model: Path, options: CompileOptions, data: Mapping[str, Path] | None, impossible: TilewrightError | None
+) -> tuple[tuple[str, ...], TilewrightError | None]:
+    """Whether texts of unequal lengths can share an axis, where that is asked for, or the model looks like it."""
+    file = ModelFile(model, data)
+    asked = options if options.ragged else suggested_ragged(file, options)
+    if asked is None or impossible is not None:
+        return (), impossible
+    try:
+        load_texts(file, asked, OPERATORS).loaded  # noqa: B018
+    except TilewrightError as error:
+        why = str(error.refusals[0]) if error.refusals else error.message
+        return ((), error) if options.ragged else ((f"its texts cannot share an axis of tokens: {why}",), None)
+    if options.ragged:
+        return (), None
+    return (
+        f"its texts can share an axis of tokens, without padding: {json.dumps({'ragged': dict(asked.ragged)})}",
+    ), None
 
 
 def _layers(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tilewright.asynchronous import AsyncClient
     from tilewright.attestation import verify
     from tilewright.batches import Batch
+    from tilewright.batching import Batcher
     from tilewright.benchmark import Benchmark, Comparison, Timed
     from tilewright.client import Client
     from tilewright.errors import (
@@ -52,6 +53,7 @@ __all__ = [
     "ArtifactFile",
     "AsyncClient",
     "Batch",
+    "Batcher",
     "Benchmark",
     "BrokenDownload",
     "Client",
@@ -90,6 +92,7 @@ _HOMES = {
     "tilewright.asynchronous": ("AsyncClient",),
     "tilewright.attestation": ("verify",),
     "tilewright.batches": ("Batch",),
+    "tilewright.batching": ("Batcher",),
     "tilewright.benchmark": ("Benchmark", "Comparison", "Timed"),
     "tilewright.client": ("Client",),
     "tilewright.errors": (

@@ -203,6 +203,10 @@ class Model(Protocol):
         """As `run`, in the order of `inputs` and `outputs`."""
         ...
 
+    def run_texts(self, texts: Iterable[Any]) -> list[dict[str, NDArray[Any]]]:
+        """Outputs of each of many texts of unequal lengths, of an artifact that was compiled with `ragged`."""
+        ...
+
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
         """A run that is checked once, of arrays that are used in place; each call gives its seconds."""
         ...

@@ -184,6 +184,14 @@ class CompileOptions(Refusing):
         "a Reshape; a run that exceeds it is refused",
         examples=[{"resize": 640}],
     )
+    ragged: Annotated[Mapping[str, Bound], AfterValidator(unchangeable), LATER] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of each input [texts, tokens]: 1, its axis of tokens. Texts of unequal lengths share one "
+        "axis of tokens, without padding; an input with `mask` in its name is taken as ones, and not given. `dims` say "
+        "the most texts of a run and the most tokens of a text. CPU targets only",
+        examples=[{"input_ids": 1, "attention_mask": 1}],
+    )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=24.0,
         ge=0,
@@ -322,6 +330,23 @@ class CompileOptions(Refusing):
         self._check_profiles()
         self._check_carry()
         self._check_devices()
+        self._check_ragged()
+
+    def _check_ragged(self) -> None:
+        if not self.ragged:
+            return
+        if self.kind != kinds.CPU.name or self.devices:
+            raise OptionsError(
+                f"option ragged applies to one CPU, and {'devices are named' if self.devices else 'the target is'} "
+                f"{', '.join(self.devices) or self.target}",
+                fix="use a cpu target, or leave ragged out and give dims a range",
+            )
+        beside = [name for name in ("carry", "last_only") if getattr(self, name)]
+        beside += ["precision int8"] if self.precision == "int8" else []
+        if isinstance(self.dims, tuple) or self.ranges:
+            beside.append("dims with ranges or several values")
+        if beside:
+            raise OptionsError(f"options ragged and {beside[0]} exclude each other", fix="leave one of the two out")
 
     def _check_profiles(self) -> None:
         family = kinds.family(self.target)
@@ -493,6 +518,7 @@ class CompileOptions(Refusing):
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
         plain["dims"] = [*map(dims_json, self.dims)] if isinstance(self.dims, tuple) else dims_json(self.dims)
         plain["bounds"] = dict(sorted(self.bounds.items()))
+        plain["ragged"] = dict(sorted(self.ragged.items()))
         plain["without"] = list(self.without)
         plain["last_only"] = list(self.last_only)
         plain["devices"] = list(self.devices)

@@ -66,9 +66,9 @@ def bind_what_is_open(
     """Options with a range for each dimension that those given leave open, and what the user should know of it.
 
     Options that bind everything, or bind several times, come back as they are, but for the room of caches; so do those
-    for a file that cannot be read, which `load` says best.
+    for texts that share an axis, and for a file that cannot be read, which `load` says best.
     """
-    if isinstance(options.dims, tuple) and not options.carry:
+    if options.ragged or (isinstance(options.dims, tuple) and not options.carry):
         return options, ()
     limits = limits or Limits()
     try:

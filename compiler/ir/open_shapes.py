@@ -48,6 +48,22 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class PackedTexts:
+    """Inputs whose one axis has the tokens of many texts, one text behind the other, before one of their places.
+
+    That last input of the model has the place of each text's first token, and of the end, behind them.
+
+    longest    tokens that a text may have
+    ones       inputs of the model as it came that are ones for each token, and that nobody gives
+    by_tokens  of each output: whether it has a row for each token, rather than one for each text
+    """
+
+    longest: int
+    ones: tuple[str, ...]
+    by_tokens: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
 class OpenShapes:
     """The open axes of a graph.
 
@@ -59,6 +75,7 @@ class OpenShapes:
     examples    by number of an input: what it may be, where few values are legal; those of one place go together
     assumed     by name of a node: the greatest that sizes may be that data say there, where nobody said it
     equal       of `limits`, what those say that are of sizes which are assumed to be equal
+    texts       of inputs that have the tokens of many texts; None: of others
     """
 
     dimensions: tuple[OpenDimension, ...]
@@ -68,6 +85,7 @@ class OpenShapes:
     examples: tuple[tuple[int, tuple[Example, ...]], ...] = ()
     assumed: tuple[tuple[str, int], ...] = ()
     equal: tuple[str, ...] = ()
+    texts: PackedTexts | None = None
 
     def broken(self, outputs: Sequence[int], values: Mapping[int, np.ndarray]) -> str:
         """What does not hold of a run, of whose graph `values` has the outputs by id; empty where all does."""

@@ -32,6 +32,7 @@ MODULES = (
     "states",
     "program",
     "shown",
+    "texts",
     "model",
     "command",
 )

@@ -193,7 +193,7 @@ def _open(facts: Facts) -> dict[str, Any]:
     """The dimensions that are open, and of each axis of inputs and outputs the number of what holds its size.
 
     Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one. And
-    what must hold of the data of a run, where anything must.
+    what must hold of the data of a run, where anything must, and of texts which lie one behind the other.
     """
     shapes = facts.open
     if shapes is None:
@@ -210,6 +210,8 @@ def _open(facts: Facts) -> dict[str, Any]:
         for one in shapes.limits
     ]
     found = {"dimensions": dimensions, "inputs": inputs, "outputs": outputs, **({"limits": limits} if limits else {})}
+    if shapes.texts is not None:
+        found["texts"] = asdict(shapes.texts)
     return {"open": found}
 
 

@@ -22,9 +22,18 @@ DRAWN = 3
 
 
 def usual_sizes(options: CompileOptions, shapes: OpenShapes) -> dict[str, int]:
-    """The opt of each dimension, by name; within what the model leaves of its range."""
+    """The opt of each dimension, by name; within what the model leaves of its range.
+
+    Of a dimension that no option names, which is the compiler's own, the one of examples, or the largest.
+    """
+    shown = {}
+    for number, examples in shapes.examples:
+        sole = [axis for axis in shapes.inputs[number] if axis is not None]
+        if len(sole) == len(shapes.inputs[number]) == 1:
+            shown[shapes.dimensions[sole[0]].name] = len(examples[0])
+    opts = {name: one.opt for name, one in options.ranges.items()}
     return {
-        one.name: max(one.low, min(one.high, options.ranges[one.name].opt // one.step * one.step))
+        one.name: max(one.low, min(one.high, opts.get(one.name, shown.get(one.name, one.high)) // one.step * one.step))
         for one in shapes.dimensions
     }
 

@@ -534,5 +534,6 @@ TRANSFER: Mapping[str, Transfer] = {
     "TopK": Transfer(_ranked, _ranked_back),
     "SelectBoxes": Transfer(_chosen_boxes),
     "PadBeyond": Transfer(_beyond, _kept),
+    "PadOutside": Transfer(_beyond, _kept),
 }
 """By operator; others that move elements are MOVED."""

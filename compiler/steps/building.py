@@ -190,6 +190,8 @@ def generated(program: Program) -> str:
 def _slices(session: Session, front: Front, precisions: Precisions) -> Slices | Entry | None:
     shapes, costs = front.opened.loaded.open_shapes, front.evaluated.kernels.on(session.backend, precisions.precision)
     open_batch = None
+    if front.opened.texts is not None:
+        return None
     if shapes is not None:
         number = next((axes[0] for axes in shapes.inputs if axes), None)
         if number is None or any(number in axes[1:] for axes in shapes.inputs):

@@ -12,8 +12,9 @@ import numpy as np
 
 from compiler.contract import CompileOptions, DemandedRange, InputSpec
 from compiler.encodings.aside import give_back
-from compiler.errors import CallerError, InternalError
+from compiler.errors import CallerError, InternalError, OptionsError
 from compiler.frontend import Loaded, load
+from compiler.frontend.ragged import Texts, load_texts
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import Example
 from compiler.ops import OPERATORS
@@ -37,6 +38,7 @@ class Opened:
     derived  the ranges of its inputs
     usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
     at       loads the model at exact sizes, by name, of its open dimensions or those that are as long as its caches
+    texts    the model as it takes texts of unequal lengths; None: it does not
     fixed    loads the model with inputs, by name, fixed to elements in row-major order; None where it is refused so
     samples  inputs that the caller gave, of those that have the shapes of this binding
     """
@@ -48,6 +50,7 @@ class Opened:
     at: Callable[[Mapping[str, int]], Loaded]
     fixed: Callable[[Mapping[str, Example]], Loaded | None]
     samples: tuple[Sample, ...]
+    texts: Texts | None = None
 
     def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
@@ -91,7 +94,8 @@ class Opened:
 def open_model(session: Session, request: Request) -> Opened:
     """Loads the model, and reads the samples that were given for it. Notices go to the session's trace."""
     options = request.options
-    loaded = load_for(request, options)
+    texts = load_texts(request.file, options, OPERATORS) if options.ragged else None
+    loaded = texts.loaded if texts else load_for(request, options)
     if session.quantised is not None:
         loaded = replace(loaded, digest=session.quantised.given_digest)
     at, fixed = partial(at_sizes, request, loaded), partial(with_values, request, loaded.graph)
@@ -100,14 +104,19 @@ def open_model(session: Session, request: Request) -> Opened:
     for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
         session.trace.notice(notice)
     shapes = loaded.open_shapes
-    if shapes is None or not shapes.dimensions:
+    samples: tuple[Sample, ...] = ()
+    if texts is not None:
+        if request.samples:
+            raise OptionsError("samples and ragged exclude each other", fix="leave one of the two out")
+        usual = texts.usual
+    elif shapes is None or not shapes.dimensions:
         if options.ranges:
             raise InternalError("the front end left no dimension open")
         usual, samples = loaded.graph, read_samples(request.samples, loaded.graph, loaded.border)
     else:
         usual = at(usual_sizes(options, shapes)).graph
         samples = read_sized(request.samples, loaded.graph, shapes, lambda sizes: at(sizes).graph, loaded.border)
-    return Opened(loaded, effort, derive(usual), usual, at, fixed, samples)
+    return Opened(loaded, effort, derive(usual), usual, at, fixed, samples, texts)
 
 
 def load_for(request: Request, options: CompileOptions) -> Loaded:

@@ -18,6 +18,7 @@ import numpy as np
 from compiler.contract import CompileOptions, LayerError, SizeReport
 from compiler.errors import Disagreement, InputsError, Unverified
 from compiler.frontend import Loaded
+from compiler.frontend.ragged import Texts
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
@@ -195,6 +196,9 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
     options grant for one.
     """
     shapes = front.opened.loaded.open_shapes
+    if front.opened.texts is not None:
+        yield from _of_texts(front.opened.texts, options)
+        return
     if shapes is None or not shapes.dimensions:
         yield Case(front.opened.loaded.graph, shapes, whole, front.opened.samples)
         yield from _fixed(front, shapes)
@@ -215,6 +219,23 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
         done.append(sizes)
         samples = [sample for sample in front.opened.samples if sample.sizes == sizes]
         yield Case(exact.graph, _with_examples(exact, shapes), effort, samples, sizes)
+
+
+def _of_texts(texts: Texts, options: CompileOptions) -> Iterator[Case]:
+    """Texts of several lengths: the reference has each by itself, by the model of exactly its length.
+
+    As sizes. The first case is always judged, others while one evaluation of each takes no longer than is granted.
+    """
+    number, spent = len(texts.seen.graph.inputs), 0.0
+    for lengths in texts.judged(options.seed):
+        graph = texts.alone(lengths)
+        effort = reference_effort(graph)
+        spent += effort.seconds
+        if spent > max(options.proof_limit_s, effort.seconds):
+            return
+        offsets = np.cumsum([0, *lengths], dtype=np.int64)
+        sizes = {"tokens": sum(lengths), texts.offsets: len(offsets)}
+        yield Case(graph, None, effort, (), sizes, fixed={number: offsets})
 
 
 def _with_examples(exact: Loaded, shapes: OpenShapes) -> OpenShapes | None:

@@ -28,6 +28,8 @@ ALLOWED = {
     ("compiler/frontend/opset_six.py", "BROADCASTING"): "what opset 7 changed in one way",
     ("compiler/frontend/opset_six.py", "OPSET_SIX"): "what opset 7 changed, each with its rule",
     ("compiler/frontend/strings.py", "MAKING"): "what the loader carries out, and becomes no node",
+    ("compiler/frontend/ragged/packing.py", "NEUTRAL"): "by which number the rule leaves out the tokens of other texts",
+    ("compiler/frontend/ragged/packing.py", "KEEPING"): "maps that stand between a softmax and its product",
     ("compiler/frontend/sequences.py", "PASSING"): "what takes a sequence where it takes a tensor, and becomes no node",
     ("compiler/legalise/errors.py", "ONE"): "whose Lipschitz constant in the greatest norm is 1",
     ("compiler/legalise/ranges.py", "KEEPS"): "whose results stay in the interval of the first input",

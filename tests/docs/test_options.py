@@ -27,6 +27,7 @@ OTHERS: dict[str, Any] = {
     "inputs": {"x": InputSpec((1, 2))},
     "dims": {"batch": 2},
     "bounds": {"resize": 640},
+    "ragged": {"input_ids": 1},
     "tuning_budget_s": 1.0,
     "tuning_trials": 100,
     "scheduler": "stages",

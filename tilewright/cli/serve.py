@@ -46,6 +46,9 @@ def serve(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Of states to one embedding: mean, cls or last.", metavar="HOW")
     ] = "mean",
+    batching: Annotated[
+        bool, typer.Option("--batching", help="Join requests into runs, of models that take several.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve artifacts over HTTP until Ctrl-C: KServe v2, and texts as OpenAI's API has them."""
@@ -69,7 +72,9 @@ def serve(
         texts = {name: Texts.beside(Path(file), pooling) for name, file in tokenizers.items()}
         shared = Cores(cores or len(os.sched_getaffinity(0)))
         with _listening(host, port) as listening:
-            models = {name: Served(name, Path(file), shared, lanes, queue) for name, file in files.items()}
+            models = {
+                name: Served(name, Path(file), shared, lanes, queue, joins=batching) for name, file in files.items()
+            }
             serving = Serving(models, key or (), max_body << 20, texts)
             _tell(f"http://{host}:{listening.getsockname()[1]}", models, as_json)
             config = uvicorn.Config(serving.app(), log_level="warning", timeout_graceful_shutdown=30)

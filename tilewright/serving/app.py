@@ -19,9 +19,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tilewright.batching import Busy
 from tilewright.errors import ClientError, UsageError
 from tilewright.serving import completions, openai, tensors
-from tilewright.serving.served import Busy, Served, ran
+from tilewright.serving.served import Served
 
 BODY_BYTES = 64 << 20
 """Of a request, by default; a larger one is refused."""
@@ -34,7 +35,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 SWITCH_S = 1e-4
 """After which a thread that ends a run gets the interpreter; by default that takes longer than many a run."""
 Handler = Callable[[Request], Awaitable[Response]]
-Answer = Callable[[Served, openai.Texts, Mapping[str, Any]], Awaitable[Response]]
+Answer = Callable[[Served, openai.Texts, Mapping[str, Any], str], Awaitable[Response]]
 
 
 class Counters:
@@ -181,7 +182,7 @@ class Serving:
             given = tensors.asked(
                 body, None if header is None else int(header), served.model.inputs, served.model.outputs
             )
-            found = await served.do(lambda model: ran(model, given.inputs))
+            found = await served.infer(given.inputs, _caller(request))
             content, length = tensors.answer(served.name, given, served.model.outputs, found)
         if length is None:
             return Response(content, media_type="application/json")
@@ -201,7 +202,7 @@ class Serving:
                 fix = f"serve it with --tokenizer {served.name}=tokenizer.json"
                 raise UsageError(f"the model {served.name} has no tokenizer here", fix)
             with self._counted(served.name):
-                return await answer(served, self.texts[served.name], plain)
+                return await answer(served, self.texts[served.name], plain, _caller(request))
 
         return answered
 
@@ -233,6 +234,11 @@ class Serving:
             self.counters.requests.labels(model, status).inc()
             if status == "answered":
                 self.counters.seconds.labels(model).observe(time.perf_counter() - begin)
+
+
+def _caller(request: Request) -> str:
+    """Who takes turns with others: the bearer of a key, or who is at an address."""
+    return request.headers.get("Authorization") or (request.client.host if request.client else "")
 
 
 def _refusal(request: Request, error: ClientError) -> Response:

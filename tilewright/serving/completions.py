@@ -164,12 +164,12 @@ CHAT = _Form(
 )
 
 
-async def completions(served: Served, texts: Texts, plain: Mapping[str, Any]) -> Response:
+async def completions(served: Served, texts: Texts, plain: Mapping[str, Any], _caller: str = "") -> Response:
     """The answer to `/v1/completions`, whole or, with `stream`, piece by piece as server-sent events."""
     return await _answer(served, texts, plain, given(plain.get("prompt"), texts.words), COMPLETION)
 
 
-async def chat(served: Served, texts: Texts, plain: Mapping[str, Any]) -> Response:
+async def chat(served: Served, texts: Texts, plain: Mapping[str, Any], _caller: str = "") -> Response:
     """The answer to `/v1/chat/completions`: what the model says after these messages."""
     if texts.chat is None:
         fix = "put its chat_template.jinja or tokenizer_config.json beside tokenizer.json, or call /v1/completions"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.responses import JSONResponse, Response
 
+from tilewright.batching import Texts as Packed
 from tilewright.errors import UsageError
 from tilewright.generation.words import Words
 from tilewright.loading import Model
 from tilewright.serving.chat import Chat
-from tilewright.serving.served import Served, ran
+from tilewright.serving.served import Served, ran, told
 
 POOLINGS = ("mean", "cls", "last")
 SENTENCES = ("sentence_embedding", "sentence_embeddings", "text_embeds", "embeddings")
@@ -62,22 +63,19 @@ def read(body: bytes) -> Mapping[str, Any]:
     return plain
 
 
-async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> Response:
-    """The answer to `/v1/embeddings`: of each input a vector of length 1. Texts are run side by side."""
+async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any], caller: str = "") -> Response:
+    """The answer to `/v1/embeddings`: of each input a vector of length 1. Texts are run side by side, or in one run."""
     asked = given(plain.get("input"), texts.words)
     if not 0 < len(asked) <= MOST_TEXTS:
         raise UsageError(f"there are {len(asked)} inputs", fix=f"give 1 to {MOST_TEXTS}")
     coded = plain.get("encoding_format", "float")
     if coded not in ("float", "base64"):
         raise UsageError(f"encoding_format is {coded!r}", fix="give float or base64")
-    feeds = [_fed(served.model, ids, at) for at, ids in enumerate(asked)]
+    fed = _fed_packed if Packed.takes(served.model) else _fed
+    feeds = [fed(served.model, ids, at) for at, ids in enumerate(asked)]
     side_by_side = min(len(feeds), served.replicas)
     parts = [feeds[at::side_by_side] for at in range(side_by_side)]
-
-    def run(part: Sequence[Mapping[str, Array]]) -> Callable[[Model], list[Array]]:
-        return lambda model: [_embedded(model, one, texts.pooling) for one in part]
-
-    done = await asyncio.gather(*(served.do(run(part)) for part in parts))
+    done = await asyncio.gather(*(_vectors(served, part, texts.pooling, caller) for part in parts))
     vectors: list[Array] = [done[at % side_by_side][at // side_by_side] for at in range(len(feeds))]
     tokens = sum(map(len, asked))
     answer = {
@@ -89,6 +87,17 @@ async def embeddings(served: Served, texts: Texts, plain: Mapping[str, Any]) -> 
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return JSONResponse(answer)
+
+
+async def _vectors(served: Served, feeds: Sequence[Mapping[str, Array]], pooling: str, caller: str) -> list[Array]:
+    """Of texts that one run after the other has, or one run all of them."""
+    if not Packed.takes(served.model):
+        return await served.do(lambda model: [_pooled(ran(model, one), one, pooling) for one in feeds])
+    if served.joins:
+        found = await served.join(feeds, caller)
+    else:
+        found = await served.do(lambda model: told(model, lambda model: model.run_texts(feeds)))
+    return [_pooled(one, {}, pooling) for one in found]
 
 
 def given(texts: Any, words: Words) -> list[list[int]]:
@@ -137,6 +146,24 @@ def _fed(model: Model, ids: Sequence[int], at: int) -> dict[str, Array]:
     return feeds
 
 
+def _fed_packed(model: Model, ids: Sequence[int], at: int) -> dict[str, Array]:
+    """Inputs of a model that takes texts of unequal lengths, for one text."""
+    names = [spec.name for spec in model.inputs[:-1]]
+    if (tokens := next((name for name in names if name in IDS), None)) is None:
+        fix = "serve an encoder that takes input_ids"
+        raise UsageError(f"the model has no input of tokens among {', '.join(names)}", fix=fix)
+    most = model.manifest["open"]["texts"]["longest"]
+    if len(ids) > most:
+        fix = f"give at most {most}, or compile the model for longer texts (--dim)"
+        raise UsageError(f"input {at} has {len(ids)} tokens, and the model takes {most}", fix=fix)
+    lines = {tokens: np.asarray(ids, np.int64)}
+    for name in names:
+        if name != tokens and not any(part in name for part in ("position", "type", "segment")):
+            raise UsageError(f"the input {name!r} follows from no text", fix="call /v2/models/NAME/infer")
+        lines.setdefault(name, np.arange(len(ids)) if "position" in name else np.zeros(len(ids), np.int64))
+    return lines
+
+
 def _lengths(model: Model, name: str) -> tuple[int, int]:
     """The least and the most tokens of a text, over all bindings."""
     found = []
@@ -147,11 +174,12 @@ def _lengths(model: Model, name: str) -> tuple[int, int]:
     return min(low for low, _ in found), max(high for _, high in found)
 
 
-def _embedded(model: Model, feeds: Mapping[str, Array], pooling: str) -> Array:
-    """A vector of length 1 in float32."""
-    found = ran(model, feeds)
+def _pooled(found: Mapping[str, Array], feeds: Mapping[str, Array], pooling: str) -> Array:
+    """A vector of length 1 in float32, of a text's outputs; `feeds` may say which tokens count."""
     name = next((one for one in SENTENCES if one in found), next(iter(found)))
     states = np.asarray(found[name], np.float32)
+    if not feeds:
+        states = states[None]
     if states.ndim == 3:
         mask = next((feeds[name] for name in MASK if name in feeds), np.ones(states.shape[:2]))
         kept = states[0, np.flatnonzero(mask[0])]

@@ -12,18 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tilewright.batching import Batcher, Busy, Texts, joiner_of
 from tilewright.errors import ClientError, UsageError
 from tilewright.loading import Model, load
 
 Given = TypeVar("Given")
 LOG = logging.getLogger("tilewright.serving")
-
-
-class Busy(ClientError):
-    """As many runs wait for a model as may."""
-
-    exit_status = 4
-    code = "busy"
 
 
 class Cores:
@@ -123,8 +117,13 @@ class Replicas:
 
 def ran(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """A run whose refusals are `UsageError`; one that fails is a `ClientError` with the status 500."""
+    return told(model, lambda model: model.run(inputs))
+
+
+def told(model: Model, work: Callable[[Model], Given]) -> Given:
+    """What `work` gives for a model, with the errors of `ran`."""
     try:
-        return model.run(inputs)
+        return work(model)
     except model.errors as error:
         message, _, fix = str(error).partition(" Fix: ")
         if type(error).__name__ == "InputError":
@@ -136,8 +135,9 @@ class Served:
     """A model by the name under which it is served.
 
     lanes   of a run; None: as it was compiled for
-    queue   runs that may wait for lanes; one more is refused
+    queue   runs, or requests that are joined, that may wait for lanes; one more is refused
     opened  a model of the file at `path`; None: the artifact that it is
+    joins   whether requests are joined into runs, where the model is one that takes several
     """
 
     def __init__(
@@ -148,8 +148,11 @@ class Served:
         lanes: int | None = None,
         queue: int = 64,
         opened: Callable[[], Model] | None = None,
+        joins: bool = False,
     ) -> None:
         self.name, self.path, self.queue = name, path, queue
+        self._may_join = joins
+        self._batcher: Batcher | None = None
         self.waiting = 0
         self._cores = cores
         self._opened = opened or (lambda: load(path, lanes))
@@ -167,6 +170,33 @@ class Served:
         """The first replica, for what it says of itself."""
         return self._replicas.first
 
+    @property
+    def joins(self) -> bool:
+        """Whether requests are joined into runs."""
+        return self._may_join and joiner_of(self.model) is not None
+
+    async def join(self, request: Any, caller: str = "") -> Any:
+        """The answer to a request that is joined with others (`tilewright.batching`). Raises as `do` does."""
+        loop = asyncio.get_running_loop()
+
+        def work(call: Callable[[Model], list[Any]]) -> list[Any]:
+            done = self._given_lanes(lambda model: told(model, call))
+            return asyncio.run_coroutine_threadsafe(done, loop).result()
+
+        if self._batcher is None:
+            self._batcher = Batcher(self.model, self.queue, runs=self.replicas, work=work)
+        return await asyncio.wrap_future(self._batcher.submit(request, caller))
+
+    async def infer(self, inputs: Mapping[str, Any], caller: str = "") -> dict[str, Any]:
+        """Outputs by name, of a run that may be others' too."""
+        if not self.joins:
+            return await self.do(lambda model: ran(model, inputs))
+        joiner = joiner_of(self.model)
+        if isinstance(joiner, Texts):
+            return joiner.together(await self.join(joiner.apart(inputs), caller))
+        found: dict[str, Any] = await self.join(inputs, caller)
+        return found
+
     async def do(self, work: Callable[[Model], Given]) -> Given:
         """What `work` gives for a replica that is its own, on a thread. Raises `Busy`, and what `work` raises.
 
@@ -174,6 +204,9 @@ class Served:
         """
         if self.waiting >= self.queue:
             raise Busy(f"{self.waiting} runs wait for the model {self.name}", fix="send it again later")
+        return await self._given_lanes(work)
+
+    async def _given_lanes(self, work: Callable[[Model], Given]) -> Given:
         self.waiting += 1
         held = contextlib.AsyncExitStack()
         try:
@@ -205,6 +238,9 @@ class Served:
             LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
             return False
         old, self._replicas = self._replicas, fresh
+        batcher, self._batcher = self._batcher, None
+        if batcher is not None:
+            await asyncio.to_thread(batcher.close)
         old.end()
         LOG.info("%s: %s was replaced, and loaded", self.name, self.path)
         return True
@@ -217,6 +253,8 @@ class Served:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
-        """End all threads, after the runs that have begun, and free the models."""
+        """End all threads, after the runs that have begun, and free the models. Not on the loop that runs them."""
+        if self._batcher is not None:
+            self._batcher.close()
         self._threads.shutdown()
         self._replicas.end()

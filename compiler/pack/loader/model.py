@@ -29,6 +29,7 @@ from compiler.pack.loader.program import _Program
 from compiler.pack.loader.shown import _as_table, _by_name, _facts, _in_a_line, _in_order
 from compiler.pack.loader.specs import Array, _aligned
 from compiler.pack.loader.states import Carried, State, _carried_of, _identity
+from compiler.pack.loader.texts import _texts_of
 from compiler.pack.loader.timing import _latency, _medians
 
 
@@ -265,6 +266,16 @@ class Model:
         flat = self._ports.flat(inputs, out, strings)
         results = self._ports.as_strings(self._program.call(*flat, seed=seed), strings)
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
+
+    def run_texts(self, texts: Iterable[Any]) -> list[dict[str, Array]]:
+        """Outputs by name for each of many texts of unequal lengths, none of them padded (option `ragged`).
+
+        A text is the numbers of its tokens, or a mapping of such lists by the name of the input, all of one length. As
+        many go into a run as fit. Each text's outputs are those that it has alone: the rows of its tokens, or its own.
+        Raises InputError for a text that does not fit, which it names, and RunError for an artifact without the option.
+        """
+        packed = _texts_of(self.manifest, self.binding)
+        return packed.run(list(texts), self.run_flat)
 
     def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Stream:
         """Outputs by name for each of many inputs by name, with several in flight on the model's devices.

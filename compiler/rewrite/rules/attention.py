@@ -19,8 +19,9 @@ from compiler.rewrite.rounding import rounded
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
-MAPS = ("Add", "Sub", "Mul", "Div", "Tanh", "Where", "PadBeyond")
+MAPS = ("Add", "Sub", "Mul", "Div", "Tanh", "Where", "PadBeyond", "PadOutside")
 """What may stand between the products: scales, caps, masks, and ends of rows and columns."""
+PADS = ("PadBeyond", "PadOutside")
 LENGTH = 12
 """Nodes between the products, at most."""
 
@@ -103,7 +104,7 @@ def _chain(view: View, value: int, length: int) -> _Chain | None:
     if node.op == "Softmax":
         above = _chain(view, node.used[0], length - 1) if node.attrs.get("axis", -1) in (-1, len(dims) - 1) else None
         return None if above is None else replace(above, steps=(*above.steps, (node, 0)))
-    if node.op == "PadBeyond" and _from_end(node, dims) < -2:
+    if node.op in PADS and _from_end(node, dims) < -2:
         return None
     for position, read in enumerate(node.inputs):
         if read is not None and view.dims(read) == dims and not (node.op == "Where" and position == 0):
@@ -254,7 +255,7 @@ def _written(
         for at, read in enumerate(step.inputs):
             reads.append(last if at == position else None if read is None else _beside(view, draft, read, local, parts))
         attrs = {"axis": -1} if step.op == "Softmax" else step.attrs
-        if step.op == "PadBeyond":
+        if step.op in PADS:
             attrs = {**attrs, "axis": _from_end(step, view.dims(step.outputs[0]))}
         last = draft.node(step.op, tuple(reads), attrs, step.source)
     values = _put(view, draft, v, parts)

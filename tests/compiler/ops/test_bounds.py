@@ -14,12 +14,13 @@ from compiler.ops.bounds import OPERATORS as OWN
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.single import Shape, check, normal
 
-(BEYOND,) = OWN
+BEYOND, OUTSIDE = OWN
 
 
 def test_no_model_may_contain_the_compilers_own_operators() -> None:
-    assert BEYOND.name in OPERATORS
-    assert BEYOND.name not in MODEL_OPERATORS
+    for operator in (BEYOND, OUTSIDE):
+        assert operator.name in OPERATORS
+        assert operator.name not in MODEL_OPERATORS
 
 
 @given(
@@ -47,3 +48,29 @@ def test_a_size_that_is_no_scalar_is_refused() -> None:
     kinds = (TensorType(DType.F32, (3,)), TensorType(DType.I64, (1,)))
     with pytest.raises(Unsupported, match="its size is"):
         BEYOND.infer(Node("PadBeyond", (0, 1), (2,), {"axis": 0, "value": 0}), kinds)
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    st.integers(0, 2),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, -np.inf, np.inf]),
+)
+@settings(max_examples=60)
+def test_elements_outside_of_ranges_become_the_value(shape: Shape, axis: int, seed: int, value: float) -> None:
+    axis, random = axis % len(shape), np.random.default_rng(seed)
+    wide = tuple(1 if at == axis else size for at, size in enumerate(shape))
+    x = normal(1, *(1 if at != axis and random.random() < 0.3 else size for at, size in enumerate(shape)))
+    first, past = random.integers(-1, 5, wide), random.integers(-1, 6, wide[axis + 1 :])
+    (found,) = check(OUTSIDE, [x, first, past], {"axis": axis, "value": value}, rtol=0)
+    for place in np.ndindex(*shape):
+        own = tuple(0 if size == 1 else at for at, size in zip(place, x.shape, strict=True))
+        low = first[tuple(0 if at == axis else one for at, one in enumerate(place))]
+        high = past[place[axis + 1 :]]
+        assert found[place] == (x[own] if low <= place[axis] < high else value)
+
+
+def test_ends_of_ranges_that_run_along_the_axis_are_refused() -> None:
+    kinds = TensorType(DType.F32, (2, 3)), TensorType(DType.I64, (1, 3)), TensorType(DType.I64, (2, 1))
+    with pytest.raises(Unsupported, match="an end of its range"):
+        OUTSIDE.infer(Node("PadOutside", (0, 1, 2), (3,), {"axis": 1, "value": 0}), kinds)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tilewright.batching import Busy
 from tilewright.errors import UsageError
 from tilewright.serving import served as under_test
-from tilewright.serving.served import Busy, Cores, Served
+from tilewright.serving.served import Cores, Served
 
 
 class Fake:

@@ -18,7 +18,7 @@ from compiler.codegen.expressions import Vector
 from compiler.codegen.functions import decode
 from compiler.codegen.scalars import literal
 from compiler.codegen.task_grid import TaskGrid, one_by_one
-from compiler.devices.cpu.attention.ends import VANISHES, declare_ends
+from compiler.devices.cpu.attention.ends import VANISHES, declare_ends, kept_keys
 from compiler.devices.cpu.attention.frame import Frame
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -283,18 +283,7 @@ class FewQueries(Lowering):
         name = writer.name("score")
         writer.line(f"const vf {name} = tw_load(line + at);")
         value = finish(frame.emitter(vector), frame.slots, view.scores, self.masked.kept, name)
-        lowest = f"tw_splat({literal(self.masked.lowest, DType.F32)})"
-        if any(bound.is_end for bound in self.masked.bounds):
-            kept = writer.name("kept")
-            live = f"tw_between(0, pasts[row] - {view.keys}, TW_LANES)"
-            writer.line(f"const vf {kept} = tw_first_n({value}, {live}, {lowest});")
-            value = kept
-        if any(not bound.is_end for bound in self.masked.bounds):
-            kept = writer.name("kept")
-            dead = f"tw_between(0, firsts[row] - {view.keys}, TW_LANES)"
-            writer.line(f"const vf {kept} = tw_first_n({lowest}, {dead}, {value});")
-            value = kept
-        return value
+        return kept_keys(writer, self.masked, view.keys, "row", value)
 
     # Values
 

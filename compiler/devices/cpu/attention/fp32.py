@@ -144,13 +144,13 @@ class Fp32:
         limit = "" if keys % panel == 0 else f" && place + column < {whole}"
         with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
             writer.line(f"const long {view.keys} = first_key + place + column;")
-            value = self.sums.score(Vector(view.keys), "held + column")
+            value = self.sums.score(Vector(view.keys), "held + column", "row + at")
             writer.line(f"tw_store(line + column, {value});")
             writer.line(f"most[row + at] = tw_max({value}, most[row + at]);")
         if rest:
             with writer.block(f"if (place + {panel} > {whole})"):
                 writer.line(f"const long column = {whole} - place, {view.keys} = first_key + {whole};")
-                value = self.sums.score(Vector(view.keys, str(rest)), "held + column")
+                value = self.sums.score(Vector(view.keys, str(rest)), "held + column", "row + at")
                 writer.line("tw_store(line + column, tw_splat(-INFINITY));")
                 writer.line(f"tw_store_n(line + column, {value}, {rest});")
                 writer.line("most[row + at] = tw_max(tw_load(line + column), most[row + at]);")

@@ -4,8 +4,8 @@ The online softmax of Milakov and Gimelshein, arXiv 1805.02867; Dao et al., Flas
 keys are one block nothing is scaled.
 
 Where keys end by their places (`compiler.forms.key_bounds`) a block of queries reads those that one of its queries does
-not leave out, and keys are packed as the first block of queries reads them. All keys are read after all if a query has
-no score so far above the mask's that the weights of the others are 0.
+not leave out, from the panel on in which the first of them is, and keys are packed as the first block of queries reads
+them. All keys are read after all if a query has no score so far above the mask's that the weights of the others are 0.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Online:
                 writer.line(f"if ({live} < live_keys) live_keys = {live} < 0 ? 0 : (long){live};")
         if sums.ends is not None:
             writer.line(f"char is_packed[{sums.panels}]; /* panels of keys, with their values */")
+            writer.line(f"long firsts[{frame.block}], pasts[{frame.block}]; /* keys of each query */")
         self.products.declare_rows()
 
     def pack(self) -> None:
@@ -144,24 +145,29 @@ class Online:
     def _attend_by_place(self, ends: KeyBounds) -> None:
         """The keys that some query does not leave out, all of them if that does not decide, then the results."""
         sums, frame = self.sums, self.sums.frame
-        writer, extent, panel, last = frame.writer, sums.view.keys.extent, sums.panel, sums.key_blocks - 1
+        writer, extent, panel = frame.writer, sums.view.keys.extent, sums.panel
         writer.line(f"long begin_key = {extent}, past_key = 0;")
         with frame.rows():
             declare_ends(writer, frame.emitter(), ends.bounds, extent)
+            writer.line("firsts[row] = first, pasts[row] = past;")
             writer.line("if (first < past && first < begin_key) begin_key = first;")
             writer.line("if (first < past && past > past_key) past_key = past;")
         writer.line("if (begin_key > past_key) begin_key = past_key;")
         writer.line(f"past_key = tw_least_of((past_key + {panel - 1}) / {panel} * {panel}, {extent});")
+        whole = extent % panel == 0
+        if whole:
+            writer.line(f"begin_key = begin_key / {panel} * {panel};")
         with writer.block("for (;;)"):
             self._start()
-            if last:
-                parts_live = f"part < {last} && part * {sums.key_block} < past_key"
-                with writer.block(f"for (long part = begin_key / {sums.key_block}; {parts_live}; part++)"):
-                    self._one_key_block(f"part * {sums.key_block}", sums.key_block, first=False, last=False)
-            with writer.block(f"if (past_key > {last * sums.key_block})"):
-                self._one_key_block(str(last * sums.key_block), sums.last_keys, first=False, last=False)
+            if whole:
+                keys = min(sums.key_block, extent)
+                with writer.block(f"for (long at = begin_key; at < past_key; at += {keys})"):
+                    self._one_key_block("at", keys, first=False, last=False)
+            else:
+                self._blocks_in_place()
+            least = "begin_key == 0" if whole else f"begin_key < {sums.key_block}"
             lowest = literal(ends.lowest + VANISHES, DType.F32)
-            writer.line(f"if (begin_key < {sums.key_block} && past_key == {extent}) break;")
+            writer.line(f"if ({least} && past_key == {extent}) break;")
             writer.line("long sure = 1;")
             writer.line(f"for (long row = 0; row < count; row++) sure &= tw_greatest(most[row]) > {lowest};")
             writer.line("if (sure) break;")
@@ -171,6 +177,16 @@ class Online:
             place = f"(panel * {frame.block} + row) * {sums.value_panel}"
             writer.line(f"const float *const held = sums + {place};")
             panel_strips(writer, sums.view.columns, sums.value_panel, frame.lanes, sums.result)
+
+    def _blocks_in_place(self) -> None:
+        """The blocks of keys, each from a multiple of its size on: the last one has another number of keys."""
+        sums, writer, last = self.sums, self.sums.frame.writer, self.sums.key_blocks - 1
+        if last:
+            parts_live = f"part < {last} && part * {sums.key_block} < past_key"
+            with writer.block(f"for (long part = begin_key / {sums.key_block}; {parts_live}; part++)"):
+                self._one_key_block(f"part * {sums.key_block}", sums.key_block, first=False, last=False)
+        with writer.block(f"if (past_key > {last * sums.key_block})"):
+            self._one_key_block(str(last * sums.key_block), sums.last_keys, first=False, last=False)
 
     def _one_key_block(self, first_key: str, keys: int, *, first: bool, last: bool) -> None:
         writer = self.sums.frame.writer

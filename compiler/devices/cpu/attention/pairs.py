@@ -210,14 +210,14 @@ class Pairs:
         if whole:
             with writer.block(f"for (long at = 0; at < {past}; at += TW_LANES)"):
                 writer.line(f"const long {view.keys} = first_key + at;")
-                value = sums.score(Vector(view.keys), "line + at")
+                value = sums.score(Vector(view.keys), "line + at", "row")
                 if sums.maps:
                     writer.line(f"tw_store(line + at, {value});")
                 writer.line(f"largest = tw_max_of({value}, largest);")
         if rest:
             with writer.block(f"if ({whole} < some)" if sums.counts_keys else ""):
                 writer.line(f"const long {view.keys} = first_key + {whole};")
-                value = sums.score(Vector(view.keys, str(rest)), f"line + {whole}")
+                value = sums.score(Vector(view.keys, str(rest)), f"line + {whole}", "row")
                 writer.line(f"const vf live = tw_first_n({value}, {rest}, tw_splat(-INFINITY));")
                 writer.line(f"tw_store(line + {whole}, live);")
                 writer.line("largest = tw_max_of(live, largest);")

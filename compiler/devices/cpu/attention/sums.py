@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.codegen.expressions import Vector
+from compiler.devices.cpu.attention.ends import kept_keys
 from compiler.devices.cpu.attention.frame import Frame
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -49,6 +50,8 @@ class FloatSums:
         found = key_bounds(view)
         self.ends = found if found.bounds and not self.key_sizes else None
         """Where the keys of each query begin and end, if comparisons with their places say so."""
+        self.kept = tuple(within(block, unread) for block in found.kept)
+        """The maps of scores that no bound leaves out."""
 
     @staticmethod
     def of(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> FloatSums:
@@ -77,11 +80,18 @@ class FloatSums:
         """Whether panels of keys end behind `panel`, in C."""
         return f"panel * {self.panel} < live_keys" if self.key_sizes else f"panel < {self.panels}"
 
-    def score(self, vector: Vector, place: str) -> str:
-        """The C name of what follows the product on the scores at a place."""
+    def score(self, vector: Vector, place: str, row: str = "") -> str:
+        """The C name of what follows the product on the scores at a place.
+
+        With the query's `row` in the block keys before `firsts[row]` and from `pasts[row]` on have the lowest score,
+        where places say which count.
+        """
         frame, value = self.frame, self.frame.writer.name("score")
         frame.writer.line(f"const vf {value} = tw_load({place});")
-        return finish(frame.emitter(vector), frame.slots, self.view.scores, self.maps, value)
+        ends = self.ends if row else None
+        maps = self.maps if ends is None else self.kept
+        value = finish(frame.emitter(vector), frame.slots, self.view.scores, maps, value)
+        return value if ends is None else kept_keys(frame.writer, ends, self.view.keys, row, value)
 
     def result(self, vector: Vector, column: str) -> None:
         """Stores results: the sums at a column of `held`, times `whole`, and what follows."""

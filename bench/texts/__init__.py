@@ -1,0 +1,1 @@
+"""`python -m bench texts`: encoders on texts of unequal lengths, beside peers that pad."""

@@ -1,0 +1,124 @@
+"""Encoders of texts as exporters write them, of open batch and length, with seeded weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Encoder:
+    """A BERT (Devlin et al. 2018) of open batch and length, layer by layer; `finish` gives the model's bytes."""
+
+    def __init__(
+        self, hidden: int = 16, heads: int = 2, vocabulary: int = 50, positions: int = 40, seed: int = 0
+    ) -> None:
+        self.hidden, self.heads, self.random = hidden, heads, np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        shape = self("Shape", "input_ids")
+        self.batch, self.length = (self("Gather", shape, self.numbers([at])) for at in (0, 1))
+        every = self.constant(np.arange(positions, dtype=np.int64)[None])
+        places = self("Slice", every, self.numbers([0]), self.length, self.numbers([1]), self.numbers([1]))
+        tables = [self.weights(size, hidden, std=1.0) for size in (vocabulary, 2, positions)]
+        x, kind, place = (self("Gather", *pair) for pair in zip(tables, (INPUTS[0], INPUTS[2], places), strict=True))
+        self.x = self.norm(self("Add", self("Add", x, kind), place))
+        mask = self("Cast", self("Unsqueeze", "attention_mask", self.numbers([1, 2])), to=TensorProto.FLOAT)
+        self.mask = self("Mul", self("Sub", self.number(1), mask), self.number(float(np.finfo(np.float32).min)))
+
+    def __call__(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node's result."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=f"{op}_{name}", **attributes))
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        """An initializer's name."""
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def numbers(self, values: list[int]) -> str:
+        """Of a list of integers."""
+        return self.constant(np.array(values, np.int64))
+
+    def number(self, value: float) -> str:
+        """Of a scalar."""
+        return self.constant(np.asarray(value, np.float32))
+
+    def weights(self, *shape: int, std: float | None = None) -> str:
+        """Of normal numbers."""
+        drawn = self.random.standard_normal(shape) * (std or shape[0] ** -0.5)
+        return self.constant(drawn.astype(np.float32))
+
+    def norm(self, x: str) -> str:
+        """A layer normalisation."""
+        scale = self.constant((1 + 0.1 * self.random.standard_normal(self.hidden)).astype(np.float32))
+        return self("LayerNormalization", x, scale, self.weights(self.hidden, std=0.1), axis=-1, epsilon=1e-12)
+
+    def linear(self, x: str, inside: int, out: int) -> str:
+        """A product with weights, and a bias."""
+        return self("Add", self.weights(out, std=0.1), self("MatMul", x, self.weights(inside, out)))
+
+    def shaped(self, x: str, *last: int) -> str:
+        """In the shape [batch, length, *last]."""
+        return self("Reshape", x, self("Concat", self.batch, self.length, self.numbers([*last]), axis=0))
+
+    def attention(self, bias: str = "") -> str:
+        """What each token sees of all others, with `bias` beside the mask."""
+        deep = self.hidden // self.heads
+        parts = [self.shaped(self.linear(self.x, self.hidden, self.hidden), self.heads, deep) for _ in range(3)]
+        q, k, v = (self("Transpose", part, perm=perm) for part, perm in zip(parts, ORDERS, strict=True))
+        scores = self("Add", self("Div", self("MatMul", q, k), self.number(deep**0.5)), self.mask)
+        scores = self("Add", scores, bias) if bias else scores
+        seen = self("Transpose", self("MatMul", self("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        return self.linear(self.shaped(seen, self.hidden), self.hidden, self.hidden)
+
+    def layer(self, wide: int = 24, bias: str = "") -> None:
+        """Attention, then two products with a Gelu between them."""
+        self.x = self.norm(self("Add", self.attention(bias), self.x))
+        inner = self.linear(self.x, self.hidden, wide)
+        error = self("Add", self("Erf", self("Div", inner, self.number(2**0.5))), self.number(1))
+        inner = self("Mul", self("Mul", inner, error), self.number(0.5))
+        self.x = self.norm(self("Add", self.linear(inner, wide, self.hidden), self.x))
+
+    def mean(self) -> str:
+        """Of the tokens that the mask keeps, as sentence-transformers writes it, divided by its length."""
+        mask = self("Unsqueeze", "attention_mask", self.numbers([-1]))
+        mask = self("Cast", self("Expand", mask, self("Shape", self.x)), to=TensorProto.FLOAT)
+        total = self("ReduceSum", self("Mul", self.x, mask), self.numbers([1]), keepdims=0)
+        count = self("Clip", self("ReduceSum", mask, self.numbers([1]), keepdims=0), self.number(1e-9))
+        pooled = self("Div", total, count)
+        length = self("ReduceL2", pooled, self.numbers([1]), keepdims=1)
+        return self("Div", pooled, self("Clip", length, self.number(1e-12)))
+
+    def finish(self, **outputs: str) -> bytes:
+        """The model with these outputs."""
+        for name, value in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [value], [name], name=f"out_{name}"))
+        shape = ["batch", "sequence"]
+        graph = helper.make_graph(
+            self.nodes,
+            "encoder",
+            [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in INPUTS],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            self.constants,
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        return bytes(made.SerializeToString())
+
+
+ORDERS = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+"""Of queries, keys and values."""
+
+
+def minilm(layers: int = 6, wide: int = 1536) -> bytes:
+    """A network of the size and form of all-MiniLM-L6-v2 (Wang et al. 2020), with the mean of its tokens."""
+    encoder = Encoder(hidden=384, heads=12, vocabulary=30522, positions=512)
+    for _ in range(layers):
+        encoder.layer(wide)
+    return encoder.finish(sentence_embedding=encoder.mean())

@@ -1,0 +1,224 @@
+"""Packed texts against the same texts one by one, and the models that do not keep texts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.texts.encoder import INPUTS, Encoder
+from compiler.contract import CompileOptions
+from compiler.errors import OptionsError, UnsupportedModel
+from compiler.frontend.ragged import Texts, load_texts
+from compiler.ops import OPERATORS
+from compiler.preflight import preflight
+from compiler.prove.reference import evaluate_graph
+from compiler.prove.sizes import cut, padded
+
+LONGEST, MOST = 12, 5
+RAGGED = dict.fromkeys(INPUTS, 1)
+
+
+def packed(model: bytes, **options: Any) -> Texts:
+    given = {"dims": {"batch": MOST, "sequence": LONGEST}, "ragged": RAGGED, **options}
+    return load_texts(model, CompileOptions(**given), OPERATORS)
+
+
+def pooled(pool: Callable[[Encoder], dict[str, str]], layers: int = 1) -> bytes:
+    encoder = Encoder()
+    for _ in range(layers):
+        encoder.layer()
+    return encoder.finish(**pool(encoder))
+
+
+def first(encoder: Encoder) -> dict[str, str]:
+    state = encoder("Gather", encoder.x, encoder.constant(np.array(0)), axis=1)
+    return {"states": encoder.x, "pooled": encoder("Tanh", encoder("Gemm", state, encoder.weights(16, 3)))}
+
+
+def sliced(encoder: Encoder) -> dict[str, str]:
+    ends = [encoder.numbers([one]) for one in (-1, 2**31, 1)]
+    last = encoder("Slice", encoder.x, *ends)
+    return {"last": encoder("Squeeze", last, encoder.numbers([1]))}
+
+
+def reduced(op: str, keepdims: int) -> Callable[[Encoder], dict[str, str]]:
+    def pool(encoder: Encoder) -> dict[str, str]:
+        return {"y": encoder(op, encoder.x, encoder.numbers([1]), keepdims=keepdims)}
+
+    return pool
+
+
+def wide(encoder: Encoder) -> dict[str, str]:
+    """A mean over tokens and elements together."""
+    return {"y": encoder("ReduceMean", encoder.x, encoder.numbers([1, 2]), keepdims=0)}
+
+
+POOLS = {
+    "states": lambda encoder: {"states": encoder.x},
+    "mean": lambda encoder: {"embedding": encoder.mean()},
+    "first": first,
+    "last": sliced,
+    "wide": wide,
+    **{
+        op: reduced(op, at % 2)
+        for at, op in enumerate(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum"))
+    },
+}
+MODELS = {name: packed(pooled(pool)) for name, pool in POOLS.items()}
+
+
+def outputs(texts: Texts, lengths: list[int], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of the packed graph, each beside that of the texts one by one, in float64."""
+    random, tokens = np.random.default_rng(seed), sum(lengths)
+    inputs = [random.integers(0, most, tokens) for most in (50, 2)]
+    alone = texts.alone(lengths)
+    wanted = evaluate_graph(alone, dict(zip(alone.inputs, inputs, strict=True)), OPERATORS)
+    graph, shapes = texts.loaded.graph, texts.loaded.open_shapes
+    assert shapes is not None
+    given = padded(graph, shapes, [*inputs, np.cumsum([0, *lengths], dtype=np.int64)])
+    found = evaluate_graph(graph, given, OPERATORS)
+    assert not shapes.broken(graph.outputs, found)
+    return [*zip(cut(graph, shapes, found), (wanted[id] for id in alone.outputs), strict=True)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=MOST), seed=st.integers(0, 99))
+@settings(max_examples=12, deadline=None)
+def test_each_text_has_the_result_that_it_has_alone(name: str, lengths: list[int], seed: int) -> None:
+    for found, wanted in outputs(MODELS[name], lengths, seed):
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_masks_are_gone_and_offsets_are_beside_the_tokens() -> None:
+    graph, shapes = MODELS["mean"].loaded.graph, MODELS["mean"].loaded.open_shapes
+    assert shapes is not None
+    named = [(graph.values[id].name, graph.type(id).dims) for id in graph.inputs[: len(shapes.inputs)]]
+    tokens = (LONGEST * MOST,)
+    assert named == [("input_ids", tokens), ("token_type_ids", tokens), ("offsets", (MOST + 1,))]
+    assert [(one.name, one.low, one.high) for one in shapes.dimensions] == [("tokens", 1, 60), ("offsets", 2, 6)]
+    assert MODELS["mean"].loaded.notices == ("'attention_mask' is taken as ones: texts are not padded",)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [
+        ([0, 3, 3, 9], ""),
+        ([0, 3, 9, 9], ""),
+        ([1, 3, 9], "the place where the first text begins: 1"),
+        ([0, 3, 8], "tokens that offsets leave out: 1"),
+        ([0, 5, 3, 9], "tokens that offsets leave out"),
+        ([0, 20, 9], "tokens of the longest text: 20"),
+    ],
+)
+def test_offsets_that_are_none_are_found_while_running(offsets: list[int], said: str) -> None:
+    texts = MODELS["states"]
+    graph, shapes = texts.loaded.graph, texts.loaded.open_shapes
+    assert shapes is not None
+    tokens = np.zeros(9, np.int64)
+    values = evaluate_graph(graph, padded(graph, shapes, [tokens, tokens, np.array(offsets)]), OPERATORS)
+    found = shapes.broken(graph.outputs, values)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_text_that_is_too_long_is_found_while_running() -> None:
+    texts = MODELS["states"]
+    graph, shapes = texts.loaded.graph, texts.loaded.open_shapes
+    assert shapes is not None
+    tokens = np.zeros(LONGEST + 2, np.int64)
+    values = evaluate_graph(graph, padded(graph, shapes, [tokens, tokens, np.array([0, LONGEST + 1, 14])]), OPERATORS)
+    assert shapes.broken(graph.outputs, values) == f"tokens of the longest text: {LONGEST + 1}"
+
+
+def mixes(make: Callable[[Encoder], str]) -> bytes:
+    encoder = Encoder()
+    return encoder.finish(y=make(encoder))
+
+
+REFUSED: dict[str, Callable[[Encoder], str]] = {
+    "CumSum": lambda e: e("CumSum", e.x, e.constant(np.array(1))),
+    "Sub": lambda e: e("Sub", e.x, e("ReduceMean", e.x, e.numbers([1]), keepdims=1)),
+    "Softmax": lambda e: e("Softmax", e.x, axis=1),
+    "ReduceMax": lambda e: e("ReduceMax", e.x, e.numbers([0]), keepdims=0),
+    "MatMul": lambda e: e("MatMul", e("Transpose", e.x, perm=[0, 2, 1]), e.x),
+    "Gather": lambda e: e("Gather", e.x, e.constant(np.array(1)), axis=1),
+    "Slice": lambda e: e("Slice", e.x, e.numbers([1]), e.numbers([4]), e.numbers([1])),
+    "Slice_": lambda e: e("Slice", e.x, *(e.numbers([one]) for one in (-1, -(2**31), 1, -1))),
+    "Concat": lambda e: e("Concat", e.x, e.x, axis=1),
+    "Conv": lambda e: e("Conv", e("Transpose", e.x, perm=[0, 2, 1]), e.weights(16, 16, 3), pads=[1, 1]),
+    "LayerNormalization": lambda e: e("LayerNormalization", e.x, e.weights(1, 16), axis=1),
+}
+
+
+@pytest.mark.parametrize("op", REFUSED)
+def test_a_node_that_mixes_tokens_is_refused_by_name(op: str) -> None:
+    with pytest.raises(UnsupportedModel) as error:
+        packed(mixes(REFUSED[op])).loaded  # noqa: B018
+    assert any(one.operator == op.strip("_") and one.node.startswith(one.operator) for one in error.value.refusals)
+
+
+def test_a_bias_between_positions_is_refused() -> None:
+    encoder = Encoder()
+    places = encoder(
+        "Cast",
+        encoder(
+            "Range", *(encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1)))
+        ),
+        to=1,
+    )
+    encoder.layer(bias=encoder("Sub", encoder("Unsqueeze", places, encoder.numbers([1])), places))
+    with pytest.raises(UnsupportedModel) as error:
+        packed(encoder.finish(y=encoder.x)).loaded  # noqa: B018
+    assert "each two positions" in error.value.refusals[0].reason
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ragged": {"ids": 1}}, "which is no input"),
+        ({"ragged": {"input_ids": 2}}, "says axis 2"),
+        ({"ragged": {"attention_mask": 1}}, "masks alone"),
+        ({"dims": {"batch": 2}}, "do not say how many tokens"),
+    ],
+)
+def test_options_that_do_not_fit_the_model_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        packed(pooled(POOLS["states"]), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": "cuda:sm_90"}, "applies to one CPU"),
+        ({"devices": ["cpu:0", "cpu:1"]}, "applies to one CPU"),
+        ({"last_only": ["y"]}, "last_only exclude"),
+        ({"precision": "int8"}, "precision int8 exclude"),
+        ({"dims": {"sequence": {"min": 1, "max": 9}}}, "dims with ranges"),
+        ({"dims": {"sequence": [8, 16]}}, "dims with ranges"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        CompileOptions(**{"ragged": RAGGED, **options})
+
+
+def test_preflight_says_whether_texts_can_share_an_axis(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(pooled(POOLS["mean"]))
+    notices = preflight(file, CompileOptions())["notices"]
+    assert [one for one in notices if one.startswith("its texts can share") and '"attention_mask": 1' in one]
+    asked = CompileOptions(dims={"batch": MOST, "sequence": LONGEST}, ragged=RAGGED)
+    assert preflight(file, asked)["ok"]
+    file.write_bytes(mixes(REFUSED["CumSum"]))
+    (said,) = [one for one in preflight(file, CompileOptions())["notices"] if "share an axis" in one]
+    assert said.startswith("its texts cannot share an axis of tokens: CumSum")
+    answer = preflight(file, asked)
+    assert not answer["ok"]
+    assert [one["operator"] for one in answer["refusals"]] == ["CumSum"]
