@@ -70,6 +70,8 @@ MAX_THREADS = 256
 SPARSITIES = ("auto", "off")
 UNVERIFIED = ("refuse", "allow")
 WEIGHTS = ("small", "ready")
+CACHE_OF_MODEL = "model"
+CACHES = (CACHE_OF_MODEL, "bf16", "int8")
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_BENCHMARK_SECONDS = 600.0
 MAX_DERIVED_SAMPLES = 256
@@ -252,6 +254,12 @@ class CompileOptions(Refusing):
         "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
+    cache: Annotated[StrictStr, LATER] = Field(
+        default=CACHE_OF_MODEL,
+        description="what caches that are states (`carry`) lie in memory as: `model`: as the model has them; `bf16`; "
+        "`int8`, with a scale for each position and head in a state beside. What that rounds counts for `tolerance`",
+        json_schema_extra={"enum": [*CACHES]},
+    )
     last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of), LATER] = Field(
         default=(),
         description="names of outputs [.., positions, elements] of which the last position is wanted: they become [.., "
@@ -299,7 +307,7 @@ class CompileOptions(Refusing):
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
-        for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS)):
+        for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS), ("cache", CACHES)):
             if (given := getattr(self, name)) not in words:
                 raise OptionsError(f"{name} {given!r:.80} is unknown", fix=f"use one of {', '.join(words)}")
         if not kind.threads and self.threads not in (None, 1):
@@ -315,6 +323,11 @@ class CompileOptions(Refusing):
         self._check_devices()
 
     def _check_carry(self) -> None:
+        if self.cache != CACHE_OF_MODEL and (not self.carry or self.devices):
+            raise OptionsError(
+                f"cache is {self.cache}, and applies to caches that are states on one CPU",
+                fix='name the states, or give {"carry": "auto"}; or leave cache out',
+            )
         if not self.carry:
             return
         alone = not self.devices and self.kind == kinds.CPU.name

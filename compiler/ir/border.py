@@ -7,7 +7,7 @@ run, from -1 down, so that strings are equal where their numbers are. A program 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Border:
     inputs   names of the inputs that are strings, and of the outputs that are
     random   whether the last of the model's own inputs in the graph is RANDOM_STATE, which no caller knows of
     growth   of caches that are states; None where none is
+    scales   by name of an output the input, of what the codes of caches in int8 are multiplied with
     """
 
     words: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Border:
     outputs: frozenset[str] = frozenset()
     random: bool = False
     growth: Growth | None = None
+    scales: Mapping[str, str] = field(default_factory=dict)
 
     def coded(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs by name, those that are strings as their numbers (i64)."""
