@@ -273,8 +273,8 @@ class FewQueries(Lowering):
             writer.line("vf sum = {0};")
             with writer.block("for (at = 0; at < count; at += TW_LANES)"):
                 writer.line("const vf power = tw_exp_normal(tw_load(line + at) - shift);")
-                writer.line("sum += power;")
                 writer.line(f"tw_store(line + at, power{self._scale_of_values()});")
+                writer.line("sum += power;")
             writer.line("scale[row] = total[row] == 0 ? 0 : expf(was - shift);")
             writer.line("total[row] = total[row] * scale[row] + tw_sum(sum);")
             writer.line("largest[row] = now;")
