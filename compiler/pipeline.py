@@ -27,6 +27,7 @@ from compiler.request import ALONE, First, Host, Request
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
+from compiler.steps.cache_costs import demand_cache
 from compiler.steps.choosing import evaluate_choices
 from compiler.steps.dividing import demand_divisible, divided
 from compiler.steps.dividing_devices import devices_of
@@ -195,6 +196,7 @@ def front_of(session: Session, request: Request) -> Front:
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
     foreseen_outputs(session, opened.loaded, opened.effort, opened.samples)
+    demand_cache(session, opened)
     return Front(opened, rewritten, evaluated, fused, carried)
 
 

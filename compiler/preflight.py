@@ -9,12 +9,12 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
-from compiler.contract.options import CARRY_AUTO
+from compiler.contract.options import CACHE_OF_MODEL, CARRY_AUTO
 from compiler.contract.preflight import unread
 from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
@@ -44,6 +44,7 @@ from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
+from compiler.steps.caches import with_cache
 from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
 from compiler.steps.states import (
@@ -106,8 +107,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
         each = _surveys(model, chosen, data)
-        carry = _corrected_states(found, options, each)
-        found = replace(found, options=replace(found.options, carry=carry))
+        states = _corrected_states(found, options, each)
+        found = replace(found, options=replace(found.options, carry=states.carry, cache=states.cache))
         left = open_inputs(found.model.body.inputs, _largest(given))
         impossible = _whole_problem(given)
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
@@ -304,8 +305,9 @@ def _carry_problem(
     try:
         demand_pairs(*_pairs(found, options))
         if found.graph is not None and not options.devices:
-            carried_by(found.graph, found.open_shapes, found.border, options)
-        bound = [(replace(own, carry=options.carry), one) for own, one in each]
+            carried = carried_by(found.graph, found.open_shapes, found.border, options)
+            with_cache(found.graph, found.border, options.cache, carried)
+        bound = [(replace(own, carry=options.carry, cache=options.cache), one) for own, one in each]
         states = [BoundStates.of(one.graph, one.open_shapes, one.border, own) for own, one in bound if one.graph]
         if states:
             demand_shared(states)
@@ -352,14 +354,18 @@ def _root(body: Body, name: str) -> str:
 
 def _corrected_states(
     found: Survey, options: CompileOptions, each: Sequence[tuple[CompileOptions, Survey]]
-) -> Mapping[str, str] | Literal["auto"]:
-    """Those that can be carried: the word for those that names say, where they say any.
+) -> CompileOptions:
+    """With those that can be carried: the word for those that names say, where they say any; and as what caches lie.
 
     Of several bindings those that are alike in each.
     """
-    carry = options.carry if isinstance(options.carry, str) else corrected_pairs(*_pairs(found, options))
-    if not _carry_problem(found, replace(options, carry=carry), each):
-        return carry
+    states = options
+    if not isinstance(options.carry, str):
+        states = _with_states(options, corrected_pairs(*_pairs(found, options)))
+    for one in (states, replace(states, cache=CACHE_OF_MODEL)):
+        if not _carry_problem(found, one, each):
+            return one
+    carry = states.carry
     if isinstance(carry, str):
         carry = suggested_states(found.graph, found.open_shapes, found.border) if found.graph else {}
     ports = [ports_of(one.graph) for _, one in each if one.graph]
@@ -368,7 +374,12 @@ def _corrected_states(
         for out, into in carry.items()
         if len({str((made.get(out), read.get(into))) for made, read in ports}) == 1
     }
-    return {} if _carry_problem(found, replace(options, carry=shared), each) else shared
+    states = _with_states(options, shared)
+    return _with_states(options, {}) if _carry_problem(found, states, each) else states
+
+
+def _with_states(options: CompileOptions, carry: Mapping[str, str]) -> CompileOptions:
+    return replace(options, carry=carry, cache=options.cache if carry else CACHE_OF_MODEL)
 
 
 def _states(found: Survey, options: CompileOptions, *, refused: bool) -> dict[str, Any]:
@@ -377,15 +388,19 @@ def _states(found: Survey, options: CompileOptions, *, refused: bool) -> dict[st
     carried = {} if refused else suggested if options.carry == CARRY_AUTO else options.named_states
     named = {*carried, *carried.values()}
     others = {out: into for out, into in suggested.items() if named.isdisjoint((out, into))}
+    types: dict[str, Any] = dict(found.types)
+    if carried and found.graph and not options.devices:
+        graph, border = with_cache(found.graph, found.border, options.cache, carried)
+        carried, types = {**carried, **border.scales}, types | {**ports_of(graph)[1]}
     return {
-        "carried": [*map(partial(_state, found), sorted(carried.items()))],
-        "suggested_states": [*map(partial(_state, found), sorted(others.items()))],
+        "carried": [*map(partial(_state, types), sorted(carried.items()))],
+        "suggested_states": [*map(partial(_state, found.types), sorted(others.items()))],
     }
 
 
-def _state(found: Survey, pair: Pair) -> dict[str, Any]:
+def _state(types: Mapping[str, Any], pair: Pair) -> dict[str, Any]:
     """A state that is carried."""
-    type = found.types.get(pair[1])
+    type = types.get(pair[1])
     return {
         "output": pair[0],
         "input": pair[1],

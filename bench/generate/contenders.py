@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from bench.generate.sessions import genai_folder
 from bench.generate.weights import Parts
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.contract.options import CACHE_OF_MODEL
 
 OURS = "tilewright"
 LLAMA = "llama.cpp"
 PEERS = ("onnxruntime-0", "onnxruntime-4", "onnxruntime-genai", "openvino", LLAMA)
+NARROW = {"tilewright-bf16": "bf16", "tilewright-int8": "int8"}
+"""Ours with caches of fewer bits (option `cache`), which race with ours where they are named."""
 NO_PEERS = {
     "openvino-genai": "its pipelines read OpenVINO's own format; `openvino` is the plugin that they run, "
     "with the caches as states",
@@ -70,10 +74,10 @@ class Material:
             self._written[attention, level] = place
         return self._written[attention, level]
 
-    def compiled(self, length: int, threads: int) -> Path:
-        """Our artifact with caches of `length` tokens. Raises what `compile_model` raises."""
+    def compiled(self, length: int, threads: int, held: str = CACHE_OF_MODEL) -> Path:
+        """Our artifact with caches of `length` tokens, `held` so. Raises what `compile_model` raises."""
         dims: Any = {SEQUENCE: [1, CHUNK] if length > CHUNK else 1, PAST: length, TOTAL: length}
-        options = CompileOptions(dims=dims, threads=threads, tuning_budget_s=self.budget, carry="auto")
+        options = CompileOptions(dims=dims, threads=threads, tuning_budget_s=self.budget, carry="auto", cache=held)
         file = self.model(Attention.GROUPED, 0)
         return self.cache.compiled(Subject(file.stem, "generate", file), options).artifact
 
@@ -86,6 +90,8 @@ def absent(name: str, material: Material) -> str:
             return f"not installed ({fix})"
         if name == "onnxruntime-0" and material.parts.coding is Coding.FP32:
             return "accuracy levels are of weights in blocks"
+        return ""
+    if name in NARROW:
         return ""
     if material.gguf is None:
         return "it opens GGUF files (--weights)"
@@ -103,8 +109,9 @@ def contender(name: str, material: Material, length: int, threads: int) -> Conte
         words = ["node", str(program), str(material.gguf.resolve()), str(threads), str(length)]
         return Contender(name, words, material.llama, material.gguf.stat().st_size, writes=False)
     file = FILES[name](material, length, threads)
+    opener = OURS if name in NARROW else name
     held = sum(one.stat().st_size for one in file.iterdir()) if file.is_dir() else file.stat().st_size
-    words = [sys.executable, "-m", "bench.generate.child", name, str(file.resolve()), str(threads), str(length)]
+    words = [sys.executable, "-m", "bench.generate.child", opener, str(file.resolve()), str(threads), str(length)]
     return Contender(name, words, ROOT, held)
 
 
@@ -116,6 +123,7 @@ def _genai(material: Material, length: int, threads: int) -> Path:
 
 FILES: Mapping[str, Callable[[Material, int, int], Path]] = {
     OURS: Material.compiled,
+    **{name: partial(Material.compiled, held=held) for name, held in NARROW.items()},
     "onnxruntime-0": lambda material, length, threads: material.model(Attention.GROUPED, 0),
     "onnxruntime-4": lambda material, length, threads: material.model(Attention.GROUPED, 4),
     "onnxruntime-genai": _genai,

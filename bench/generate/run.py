@@ -22,7 +22,7 @@ from bench.cache import Cache
 from bench.ending import ended
 from bench.engines.driver import EngineFailed
 from bench.generate.codes import Coding
-from bench.generate.contenders import LLAMA, NO_PEERS, OURS, PEERS, Material, absent, contender
+from bench.generate.contenders import LLAMA, NARROW, NO_PEERS, OURS, PEERS, Material, absent, contender
 from bench.generate.exactness import Exactness, exactness
 from bench.generate.process import Contender, Running
 from bench.generate.race import Timed, race
@@ -90,8 +90,9 @@ def main(arguments: list[str]) -> int:
         parser.error("give a shape or --weights, and not both")
     asked = tuple(filter(None, given.peers.split(",")))
     for name in asked:
-        if name not in PEERS:
-            parser.error(f"--peers {name}: {NO_PEERS.get(name, 'it is unknown')}; there are {', '.join(PEERS)}")
+        if name not in (*PEERS, *NARROW):
+            known = ", ".join((*PEERS, *NARROW))
+            parser.error(f"--peers {name}: {NO_PEERS.get(name, 'it is unknown')}; there are {known}")
     return ended(lambda: _measured(given, asked, arguments), parser, Console(stderr=True))
 
 

@@ -242,6 +242,8 @@ class Emitter:
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
             if expr.function in VECTOR_FUNCTIONS:
                 return self._define(key, "vf", self._call(expr))
+        elif isinstance(expr, Cast) and (loaded := self._loaded_bf16(expr.arg)):
+            return self._define(key, "vf", loaded)
         elif isinstance(expr, Cast) and expr.arg.dtype in INTEGERS and expr.rounding != BITWISE:
             return self._define(key, "vf", f"tw_float_of({self.vi(expr.arg)})")
         elif isinstance(expr, Where):
@@ -250,6 +252,18 @@ class Emitter:
                 self._memo[-1][key] = name
                 return name
         return self._lanes(expr, key)
+
+    def _loaded_bf16(self, expr: Expr) -> str:
+        """Neighbouring elements of bf16 as fp32; empty for anything else."""
+        assert self.vector is not None
+        if not isinstance(expr, Load) or expr.type is not DType.BF16:
+            return ""
+        pointer, offset = self.address(expr.slot, expr.index)
+        if not self._is_contiguous(offset):
+            return ""
+        self.writer.include("tw_short.h")
+        place = f"{pointer} + {self.index(offset)}"
+        return f"tw_load_bf16_n({place}, {self.vector.count})" if self.vector.count else f"tw_load_bf16({place})"
 
     def _vi(self, expr: Expr, key: Expr) -> str:
         assert self.vector is not None

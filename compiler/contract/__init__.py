@@ -4,18 +4,13 @@ Standard library and pydantic only: the API process imports this package and mus
 of device is asked of the module `compiler.contract.kinds` itself.
 """
 
+from compiler.contract.benchmark import MAX_BENCHMARK_SECONDS, BenchmarkOptions
 from compiler.contract.bindings import DimRange, InputSpec
 from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
 from compiler.contract.events import MOST_TOKENS, PHASES, TOKENS, Event
 from compiler.contract.kinds import Kind
-from compiler.contract.options import (
-    MAX_BENCHMARK_SECONDS,
-    MAX_BUDGET_SECONDS,
-    MAX_THREADS,
-    BenchmarkOptions,
-    CompileOptions,
-)
+from compiler.contract.options import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions
 from compiler.contract.quantization import QuantizeOptions
 from compiler.contract.report import (
     BindingReport,

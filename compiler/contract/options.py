@@ -1,4 +1,4 @@
-"""What to compile for and how to time it: the options of a request, checked when they are made.
+"""What to compile for: the options of a request, checked when they are made.
 
 Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and
 the table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
@@ -22,7 +22,6 @@ from pydantic import (
     Field,
     PlainValidator,
     Strict,
-    StrictBool,
     StrictInt,
     StrictStr,
     TypeAdapter,
@@ -33,7 +32,6 @@ from compiler.contract import kinds
 from compiler.contract.bindings import (
     AS_GIVEN,
     CONFIG,
-    MAX_BINDINGS,
     Binding,
     Bound,
     DimRange,
@@ -70,8 +68,9 @@ MAX_THREADS = 256
 SPARSITIES = ("auto", "off")
 UNVERIFIED = ("refuse", "allow")
 WEIGHTS = ("small", "ready")
+CACHE_OF_MODEL = "model"
+CACHES = (CACHE_OF_MODEL, "bf16", "int8")
 MAX_BUDGET_SECONDS = 24 * 3600.0
-MAX_BENCHMARK_SECONDS = 600.0
 MAX_DERIVED_SAMPLES = 256
 MAX_SNR_DB = 200.0
 
@@ -261,6 +260,12 @@ class CompileOptions(Refusing):
         "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
+    cache: Annotated[StrictStr, LATER] = Field(
+        default=CACHE_OF_MODEL,
+        description="what caches that are states (`carry`) lie in memory as: `model`: as the model has them; `bf16`; "
+        "`int8`, with a scale for each position and head in a state beside. What that rounds counts for `tolerance`",
+        json_schema_extra={"enum": [*CACHES]},
+    )
     last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of), LATER] = Field(
         default=(),
         description="names of outputs [.., positions, elements] of which the last position is wanted: they become [.., "
@@ -315,7 +320,7 @@ class CompileOptions(Refusing):
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
-        for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS)):
+        for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS), ("cache", CACHES)):
             if (given := getattr(self, name)) not in words:
                 raise OptionsError(f"{name} {given!r:.80} is unknown", fix=f"use one of {', '.join(words)}")
         if not kind.threads and self.threads not in (None, 1):
@@ -363,6 +368,11 @@ class CompileOptions(Refusing):
             )
 
     def _check_carry(self) -> None:
+        if self.cache != CACHE_OF_MODEL and (not self.carry or self.devices):
+            raise OptionsError(
+                f"cache is {self.cache}, and applies to caches that are states on one CPU",
+                fix='name the states, or give {"carry": "auto"}; or leave cache out',
+            )
         if not self.carry:
             return
         alone = not self.devices and self.kind == kinds.CPU.name
@@ -556,43 +566,3 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
     said = f"applies to {' and '.join(able)} targets only" if able else "is unknown"
     other = f", or a target {' or '.join(able)}" if able else ""
     raise OptionsError(f"{option} {value!r:.80} {said}", fix=f"use one of {', '.join(of_kinds[kind.name])}{other}")
-
-
-@dataclass(frozen=True, config=CONFIG)
-class BenchmarkOptions(Refusing):
-    """How artifacts are timed against each other on one device."""
-
-    threads: StrictInt | None = Field(
-        default=None, ge=1, le=MAX_THREADS, description="lanes of each artifact; null: those of its plan"
-    )
-    seconds: Annotated[float, Strict(), AS_GIVEN] = Field(
-        default=3.0,
-        gt=0,
-        le=MAX_BENCHMARK_SECONDS,
-        description="wall seconds of timed runs per artifact; rounds of all artifacts are interleaved in random order",
-    )
-    profile: StrictBool = Field(default=True, description="whether each kernel is timed too, in separate runs")
-    seed: StrictInt = Field(default=0, ge=0, description="seed of the inputs and of the order")
-    binding: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_BINDINGS,
-        description="which binding of artifacts that hold several, from 1; null: the first of each that has `dims`",
-    )
-    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="by name of a dimension of a range: the size to time; without one the range's `opt`",
-        examples=[{"batch": 3}],
-    )
-
-    def demand_no_sizes(self) -> None:
-        """Raises OptionsError for sizes beside a sample, which says them itself."""
-        if self.dims:
-            raise OptionsError(
-                f"dims names {', '.join(sorted(self.dims))}, whose sizes the sample says", fix="leave `dims` out"
-            )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON; `from_json` reads it back to an equal object."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"dims": dict(sorted(self.dims.items()))}

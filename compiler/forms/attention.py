@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -172,6 +172,15 @@ def batch_and_rows(kernel: Kernel, k: Expr, v: Expr) -> tuple[tuple[Axis, ...], 
     """The shared axes that keys or values depend on, and those that they do not."""
     rows = tuple(axis for axis in kernel.shared if axis not in k.axes and axis not in v.axes)
     return tuple(axis for axis in kernel.shared if axis not in rows), rows
+
+
+def apart(operand: Expr, axes: Collection[Axis]) -> tuple[Expr, Expr | None]:
+    """An operand of a product as what differs along axes, and the factor that does not, such as a scale of its rows."""
+    if isinstance(operand, Apply) and operand.function == "mul" and operand.dtype is DType.F32:
+        along, fixed = sorted(operand.args, key=lambda side: side.axes.isdisjoint(axes))
+        if fixed.axes.isdisjoint(axes) and fixed.loads and not along.axes.isdisjoint(axes):
+            return along, fixed
+    return operand, None
 
 
 def is_product(block: Block, own: int, dtype: DType = DType.F32) -> bool:

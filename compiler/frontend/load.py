@@ -37,6 +37,8 @@ class Loaded:
     """Which axes have a size that is only known while running; None: none has."""
     border: Border = PLAIN
     """Its strings, and whether it draws random numbers."""
+    exact: Graph | None = None
+    """The graph with caches as the model has them, where an option gives them another type."""
 
 
 def load(

@@ -6,6 +6,7 @@
     epilogue  a map run on each value a kernel produces, before it is stored
     layouts   which values lie channels-last
     alias     copies that become views: strided windows, and operands of a Concat written in place
+    widened   conversions of outputs that are stored in fewer bytes, done by those that read them
     refusal   why two kernels that touch were not made one
     fuse      the order in which these are applied
     between   why what lies between two kernels must be stored

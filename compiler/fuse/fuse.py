@@ -24,6 +24,7 @@ from compiler.fuse.regions import Opened, with_regions
 from compiler.fuse.scalars import with_scalars
 from compiler.fuse.transposes import fuse_transposes
 from compiler.fuse.unread import with_unread
+from compiler.fuse.widened import widen_in_readers
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph, Node
@@ -90,6 +91,8 @@ def fuse(
     before = len(draft.ops) + sum(one.before for one in inner)
     refusals: list[Refusal] = []
     rule = choose_layouts(graph, draft.plain, free) if "layouts" not in without else {}
+    if "inline" not in without:
+        widen_in_readers(draft)
     if "epilogue" not in without:
         fuse_transposes(draft, rule)
         _sweep(draft, _join_reducing, refusals, single_reader=False)

@@ -117,6 +117,7 @@ class Border:
     random   whether the last of the model's own inputs in the graph is RANDOM_STATE, which no caller knows of
     growth   of caches that are states; None where none is
     outside  what callers give and get in another form
+    scales   by name of an output the input, of what the codes of caches in int8 are multiplied with
     """
 
     words: tuple[str, ...] = ()
@@ -125,6 +126,7 @@ class Border:
     random: bool = False
     growth: Growth | None = None
     outside: Outside = AS_IT_IS
+    scales: Mapping[str, str] = field(default_factory=dict)
 
     def coded(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Inputs by name, those that are strings as their numbers (i64)."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from compiler.contract import CompileOptions, DemandedRange, InputSpec
+from compiler.contract.options import CACHE_OF_MODEL
 from compiler.encodings.aside import give_back
 from compiler.errors import CallerError, InternalError, OptionsError
 from compiler.frontend import Loaded, load
@@ -25,8 +26,9 @@ from compiler.prove.samples import Sample, read_samples, read_sized, share_out, 
 from compiler.prove.sizes import exactly, nested, padded, usual_sizes
 from compiler.request import Request
 from compiler.session import Session
+from compiler.steps.caches import with_cache
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices
-from compiler.steps.states import BoundStates, demand_shared
+from compiler.steps.states import BoundStates, carried_by, demand_shared
 from compiler.trace import Trace
 
 
@@ -123,14 +125,23 @@ def load_for(request: Request, options: CompileOptions) -> Loaded:
     """The model of a request under options that are nearly its own."""
     loaded = load(request.file, options, OPERATORS)
     give_back()
-    return loaded
+    if options.cache == CACHE_OF_MODEL:
+        return loaded
+    carried = carried_by(loaded.graph, loaded.open_shapes, loaded.border, options)
+    return _with_cache(loaded, options.cache, carried)
+
+
+def _with_cache(loaded: Loaded, kind: str, pairs: Mapping[str, str]) -> Loaded:
+    graph, border = with_cache(loaded.graph, loaded.border, kind, pairs)
+    return replace(loaded, graph=graph, border=border, exact=None if graph is loaded.graph else loaded.graph)
 
 
 def at_sizes(request: Request, loaded: Loaded, sizes: Mapping[str, int]) -> Loaded:
     """A model whose dimensions are open, or whose caches grow, at exact sizes of these."""
-    if loaded.border.growth:
-        dims = {name: size for name, size in request.options.binding.items() if name not in loaded.border.growth.dims}
-        return load_for(request, replace(request.options, carry={}, dims={**dims, **sizes}))
+    if growth := loaded.border.growth:
+        dims = {name: size for name, size in request.options.binding.items() if name not in growth.dims}
+        fed = replace(request.options, carry={}, cache=CACHE_OF_MODEL, dims={**dims, **sizes})
+        return _with_cache(load_for(request, fed), request.options.cache, growth.pairs)
     assert loaded.open_shapes is not None
     return load_for(request, exactly(request.options, loaded.graph, loaded.open_shapes, sizes))
 

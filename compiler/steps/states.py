@@ -130,7 +130,7 @@ def carried_by(graph: Graph, shapes: OpenShapes | None, border: Border, options:
             )
     if texts := sorted({*carried.values()} & border.inputs):
         raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
-    return {**carried, **border.growth.states} if border.growth else carried
+    return {**carried, **border.growth.states, **border.scales} if border.growth else {**carried, **border.scales}
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ OTHERS: dict[str, Any] = {
     "devices": ("cpu:0", "cpu:1@x86-64-v2"),
     "objective": "throughput",
     "carry": {"next": "h"},
+    "cache": "bf16",
     "last_only": ("logits",),
     "format": "tosa",
     "weights": "ready",
@@ -49,6 +50,7 @@ WITH: dict[str, dict[str, Any]] = {
     "objective": {"devices": ("cpu:0", "cpu:1")},
     "snr_db": {"precision": "int8"},
     "carry": {"devices": ("cpu", "npu:ethos-u65-256"), "objective": "throughput"},
+    "cache": {"carry": "auto"},
     "format": {"target": "npu:ethos-u65-256"},
     "profiles": {"target": "cpu:x86-64"},
 }

@@ -115,7 +115,7 @@ def growing(model: Model, options: CompileOptions) -> Growing | None:
         return None
     words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
     symbols = {dim for one in inputs.values() for dim in one.shape or () if isinstance(dim, str)}
-    after |= {dim for dim in symbols if words.search(dim)}
+    after = {dim for dim in symbols if dim in after or words.search(dim)}
     return Growing(pairs, axes, frozenset(names), frozenset(after - names))
 
 

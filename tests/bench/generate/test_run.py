@@ -11,7 +11,7 @@ import pytest
 from bench.cache import Cache
 from bench.generate import contenders
 from bench.generate.codes import Coding
-from bench.generate.contenders import LLAMA, PEERS, Material, absent, contender
+from bench.generate.contenders import LLAMA, OURS, PEERS, Material, absent, contender
 from bench.generate.exactness import Exactness
 from bench.generate.race import Timed
 from bench.generate.run import Row, exactness_table, main, table
@@ -52,6 +52,17 @@ def test_a_decoder_is_measured_beside_a_peer_and_the_reference(
     assert "`python -m bench generate tiny --lengths 16" in text
     assert "| 16 | 1 | onnxruntime-0 | " in text
     assert "- llama.cpp: it opens GGUF files" in text
+
+
+def test_caches_of_fewer_bits_race_with_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--peers", "tilewright-int8", "--threads", "1", "--rounds", "2", "--tokens", "3", "--exact", "20"]
+    files = ["--cache", str(tmp_path), "--json", str(tmp_path / "rows.json")]
+    assert main(["tiny", "--lengths", "16", *words, *files]) == 0
+    assert "| tilewright-int8 | " in capsys.readouterr().out
+    written = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["engine"], row["problem"]) for row in written["rows"]] == [(OURS, None), ("tilewright-int8", None)]
+    (exact,) = written["exactness"]
+    assert exact[OURS]["error"] < 1e-5 < exact["tilewright-int8"]["error"] < 5e-2
 
 
 def test_a_table_has_medians_and_marks_rounds_by_the_clock_in_which_threads_waited() -> None:

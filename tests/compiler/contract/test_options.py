@@ -116,9 +116,13 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
         (
             {"colour": 1},
             "unknown option 'colour'",
-            "known options: bounds, carry, compare, devices, dims, format, inputs,",
+            "known options: bounds, cache, carry, compare, devices, dims, format, inputs,",
         ),
-        ({"self": 1}, "unknown option 'self'", "known options: bounds, carry, compare, devices, dims, format, inputs,"),
+        (
+            {"self": 1},
+            "unknown option 'self'",
+            "known options: bounds, cache, carry, compare, devices, dims, format, inputs,",
+        ),
         ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
         ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
         ({"threads": "4"}, "option 'threads' is not an integer or null", "give an integer, not '4'"),

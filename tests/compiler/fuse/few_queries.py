@@ -31,6 +31,7 @@ class Form:
     dropped  rows of the softmax are made 0 by a given condition
     sink     before the first key there is one of zeros, with a given score and a value of zeros
     across   keys lie beside each other in memory, not the elements of one
+    held     what keys and values lie in memory as; bytes have a scale for each key
     lowest   what scores become that the mask leaves out
     """
 
@@ -43,6 +44,7 @@ class Form:
     columns: int = 16
     mask: str = "past"
     across: bool = False
+    held: DType = DType.F32
     softcap: bool = False
     biased: bool = False
     lowest: float = LOWEST
@@ -57,12 +59,14 @@ class Form:
         """The network: results are [batch, new, heads, groups, columns]."""
         s = Sketch(0, DType.F32)
         lead = (self.batch, self.heads)
+        caches: list[int] = []
         q = s.x(*lead, self.groups, self.new, self.depth)
         if self.across:
-            keys = s.x(*lead, 1, self.depth, self.keys - self.sink)
+            keys = self._cache(s, caches, (*lead, 1, self.depth, self.keys - self.sink), 3)
         else:
-            keys = s("Transpose", s.x(*lead, 1, self.keys - self.sink, self.depth), perm=(0, 1, 2, 4, 3))
-        values = s.x(*lead, 1, self.keys - self.sink, self.columns)
+            keys = self._cache(s, caches, (*lead, 1, self.keys - self.sink, self.depth), 4)
+            keys = s("Transpose", keys, perm=(0, 1, 2, 4, 3))
+        values = self._cache(s, caches, (*lead, 1, self.keys - self.sink, self.columns), 4)
         if self.sink:
             keys = s("Pad", keys, None, pads=(0, 0, 0, 0, 1, 0, 0, 0, 0, 0), mode="constant")
             values = s("Pad", values, None, pads=(0, 0, 0, 1, 0, 0, 0, 0, 0, 0), mode="constant")
@@ -84,7 +88,17 @@ class Form:
             rows = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.BOOL)
             weights = s("Where", rows, *((s.c(0.0), weights) if self.new % 2 else (weights, s.c(0.0))))
         mixed = s("MatMul", weights, values)
-        return s.graph(s("Transpose", mixed, perm=(0, 3, 1, 2, 4)))
+        return s.graph(s("Transpose", mixed, perm=(0, 3, 1, 2, 4)), *caches)
+
+    def _cache(self, s: Sketch, caches: list[int], dims: tuple[int, ...], axis: int) -> int:
+        """Keys or values of which the elements of one lie along an axis; what holds them is a result, too."""
+        if self.held is DType.F32:
+            return s.x(*dims)
+        caches.append(s.x(*dims, dtype=self.held))
+        if self.held is DType.BF16:
+            return s("Cast", caches[-1], to=1)
+        scales = s.x(*dims[:axis], 1, *dims[axis + 1 :])
+        return s("DequantizeLinear", caches[-1], scales, axis=axis, block_size=dims[axis])
 
     def _masked(self, s: Sketch, scores: int) -> int:
         lowest = s.c(self.lowest)
@@ -127,7 +141,9 @@ class Form:
             return np.where(random.random(type.dims) < 0.7, near, random.choice(np.array(ends), type.dims))
         if type.dtype is DType.BOOL:
             return random.random(type.dims) < 0.6
-        return random.normal(size=type.dims).astype(np.float32)
+        if type.dtype is DType.I8:
+            return random.integers(-127, 128, type.dims, np.int8)
+        return random.normal(size=type.dims).astype(type.dtype.numpy)
 
 
 def forms(most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5)) -> st.SearchStrategy[Form]:
@@ -143,6 +159,7 @@ def forms(most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5)) -> st.Searc
         columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
         mask=st.sampled_from(["none", "given", "added", "sized", *PLACED, *PLACED]),
         across=st.booleans(),
+        held=st.sampled_from([DType.F32, DType.F32, DType.BF16, DType.I8]),
         softcap=st.booleans(),
         biased=st.booleans(),
         lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),

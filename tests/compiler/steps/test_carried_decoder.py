@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,11 @@ def decoder(path: Path, *, masked: bool, new: int | str = 1, grows: bool = False
     return path
 
 
-def of_tokens(tokens: np.ndarray) -> np.ndarray:
-    """The logits of the last token by float64, from all tokens at once and without a cache."""
+def of_tokens(tokens: np.ndarray, held: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+    """The logits of the last token by float64, from all tokens at once and without a cache.
+
+    `held` rounds keys and values [tokens, heads, width] as a cache holds them.
+    """
     w = {name: array.astype(np.float64) for name, array in WEIGHTS.items()}
     count = len(tokens)
     cos, sin = np.cos(ANGLES[:count, None]), np.sin(ANGLES[:count, None])
@@ -119,7 +123,7 @@ def of_tokens(tokens: np.ndarray) -> np.ndarray:
     for at in range(LAYERS):
         n = normed(x)
         q, k, v = ((n @ w[f"l{at}_{part}"]).reshape(count, -1, HEAD) for part in "qkv")
-        q, k = turned(q), turned(k)
+        q, k, v = turned(q), held(turned(k)), held(v)
         k, v = (np.repeat(part, HEADS // SHARED, axis=1) for part in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(HEAD) + unseen
         scores = np.exp(scores - scores.max(-1, keepdims=True))

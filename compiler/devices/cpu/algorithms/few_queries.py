@@ -19,6 +19,8 @@ from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_few_queries
 from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Expr
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -75,7 +77,7 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
     """
     keys, columns, rows, floats = view.keys.extent, view.columns.extent, view.queries, target.vector_floats
     elements = keys * (view.deep + columns)
-    read = DType.F32.bytes * elements
+    read = keys * (view.deep * _octets(view.k, view.depth[-1]) + columns * _octets(view.v, view.columns))
     arriving = min(read / read_rate(view.batches * read, target), elements * PACK_NS)
     tiles = parts(rows, tile.extent("register", "m")) + parts(rows, tile.extent("vector", "m"))
     vectors = keys * (parts(view.deep, floats) + parts(columns, floats))
@@ -85,6 +87,11 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
     blocks = parts(keys, tile.extent("block", "n"))
     softmax = rows * (parts(keys, floats) * EXP_NS + blocks * parts(columns, floats))
     return 1e-9 * (CALL_NS + view.batches * (max(arriving, products) + sums + softmax))
+
+
+def _octets(operand: Expr, along: Axis) -> int:
+    """Bytes that are read for an element of keys or values; scales of whole rows are few."""
+    return sum(load.dtype.bytes for load in operand.loads if along in load.axes)
 
 
 def few_queries(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:

@@ -1,7 +1,8 @@
 """Attention of a few queries: the keys and values of a head are read once, where they lie, and nothing is packed.
 
 All queries that share a head of keys are rows of both products. Keys come in blocks. Their scores are sums along a
-key, of a few keys at a time, or along keys where these are neighbours in memory. The softmax is taken online (Milakov
+key, of a few keys at a time, or along keys where these are neighbours in memory. A factor of whole rows of keys or
+values, the scale of a cache in int8, is that of a score or of a weight. The softmax is taken online (Milakov
 and Gimelshein, arXiv 1805.02867), and the weights of a block are multiplied with its values in rows.
 
 Where the mask is a comparison with the place of a key (`compiler.forms.key_bounds`), keys that it leaves out for all
@@ -24,7 +25,7 @@ from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import copy_row, strips
-from compiler.forms.attention import Attention
+from compiler.forms.attention import Attention, apart
 from compiler.forms.contraction import axes_of
 from compiler.forms.key_bounds import key_bounds
 from compiler.forms.normal_form import Slots, is_contiguous
@@ -65,6 +66,8 @@ class FewQueries(Lowering):
         self.panel = tile.extent("vector", "n") // self.lanes
         self.width = parts(view.columns.extent, self.lanes) * self.lanes
         self.masked = key_bounds(view)
+        self.k, self.k_scale = apart(view.k, view.depth)
+        self.v, self.v_scale = apart(view.v, (view.columns,))
         along = lies_along(view, frame.slots)
         assert along is not None, "the tile stage offers `few_queries` only where keys and values lie in vectors"
         self.along = along
@@ -191,7 +194,7 @@ class FewQueries(Lowering):
             for at in range(FOLLOWED):
                 emitter = self.frame.emitter(vector)
                 emitter.names = {view.keys: f"key{at}"}
-                elements.append(emitter.vf(view.k))
+                elements.append(emitter.vf(self.k))
             for number, row in enumerate(rows):
                 query = self._query(row, vector)
                 for at, element in enumerate(elements):
@@ -236,7 +239,7 @@ class FewQueries(Lowering):
                 for at, vector in enumerate(vectors):
                     emitter = self.frame.emitter(vector)
                     emitter.names = {view.keys: f"key{at}"}
-                    elements.append(emitter.vf(view.k))
+                    elements.append(emitter.vf(self.k))
                 for number, row in enumerate(rows):
                     place = self.frame.emitter().index(row_major(view.depth) + row * view.deep)
                     for at, element in enumerate(elements):
@@ -270,18 +273,27 @@ class FewQueries(Lowering):
             writer.line("vf sum = {0};")
             with writer.block("for (at = 0; at < count; at += TW_LANES)"):
                 writer.line("const vf power = tw_exp_normal(tw_load(line + at) - shift);")
-                writer.line("tw_store(line + at, power);")
+                writer.line(f"tw_store(line + at, power{self._scale_of_values()});")
                 writer.line("sum += power;")
             writer.line("scale[row] = total[row] == 0 ? 0 : expf(was - shift);")
             writer.line("total[row] = total[row] * scale[row] + tw_sum(sum);")
             writer.line("largest[row] = now;")
+
+    def _scale_of_values(self) -> str:
+        """What the weight of a vector of keys is multiplied with, in C with the sign; empty for nothing."""
+        view, writer = self.view, self.writer
+        if self.v_scale is None:
+            return ""
+        writer.line(f"const long {view.keys} = first_key + at, live = tw_least_of(count - at, TW_LANES);")
+        return f" * {self.frame.emitter(Vector(view.keys, 'live')).vf(self.v_scale)}"
 
     def _mapped(self, vector: Vector) -> str:
         """The C name of a vector of scores after their maps, `lowest` where a bound leaves keys out."""
         view, writer, frame = self.view, self.writer, self.frame
         writer.line(f"const long {view.keys} = first_key + at;")
         name = writer.name("score")
-        writer.line(f"const vf {name} = tw_load(line + at);")
+        scale = f" * {frame.emitter(vector).vf(self.k_scale)}" if self.k_scale else ""
+        writer.line(f"const vf {name} = tw_load(line + at){scale};")
         value = finish(frame.emitter(vector), frame.slots, view.scores, self.masked.kept, name)
         return kept_keys(writer, self.masked, view.keys, "row", value)
 
@@ -318,7 +330,7 @@ class FewQueries(Lowering):
             for at, vector in enumerate(vectors):
                 emitter = self.frame.emitter(vector)
                 emitter.names = {view.columns: f"(column + {at * self.lanes})" if at else "column"}
-                elements.append(emitter.vf(view.v))
+                elements.append(emitter.vf(self.v))
             for number, row in enumerate(rows):
                 for at, element in enumerate(elements):
                     writer.line(f"{names[number][at]} += scores[{row * self.block} + key] * {element};")

@@ -16,4 +16,24 @@ TW_INLINE vf tw_load_bf16_n(const tw_bf16 *p, long n) {
     for (long lane = 0; lane < n; lane++) x[lane] = p[lane];
     return (vf)vshll_n_u16(x, 16);
 }
+#elif defined(__AVX512BW__) && defined(__AVX512VL__) && TW_LANES == 16
+TW_INLINE vf tw_load_bf16(const tw_bf16 *p) {
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)p)), 16);
+}
+TW_INLINE vf tw_load_bf16_n(const tw_bf16 *p, long n) {
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p)), 16);
+}
+#else
+TW_INLINE vf tw_load_bf16_n(const tw_bf16 *p, long n) {
+    vu x = {0};
+    for (long lane = 0; lane < n; lane++) x[lane] = (uint32_t)p[lane] << 16;
+    return (vf)x;
+}
+#if defined(__AVX2__) && TW_LANES == 8
+TW_INLINE vf tw_load_bf16(const tw_bf16 *p) {
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)p)), 16);
+}
+#else
+TW_INLINE vf tw_load_bf16(const tw_bf16 *p) { return tw_load_bf16_n(p, TW_LANES); }
+#endif
 #endif

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.ir.evaluate import evaluate
-from compiler.ir.expr import Const, Expr, Load
+from compiler.ir.expr import Cast, Const, Expr, Load
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
 
@@ -22,6 +22,8 @@ def in_float64(kernel: Kernel, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray
     def expr(part: Expr) -> Expr:
         if isinstance(part, Load):
             return Load(part.slot, part.index, _wide(part.type))
+        if isinstance(part, Cast):
+            return replace(part, type=_wide(part.type))
         return Const(part.value, _wide(part.type)) if isinstance(part, Const) else part
 
     def block(old: Block) -> Block:

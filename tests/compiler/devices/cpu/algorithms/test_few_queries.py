@@ -72,6 +72,7 @@ def check(drawn: Sequence[Case], target: CpuTarget) -> None:
 def test_few_queries_under_any_tile_split_anywhere_mean_what_they_say() -> None:
     drawn = draws(cases(this_machine()), 90)
     assert any(len(case.kernel.inputs) > 3 for case in drawn)
+    assert {DType.BF16, DType.I8} <= {slot.type.dtype for case in drawn for slot in case.kernel.inputs}
     assert any(case.tile.extent("block", "n") < case.kernel.temps[0].type.dims[-1] for case in drawn), "no second block"
     check(drawn, this_machine())
 
