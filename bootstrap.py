@@ -5,8 +5,8 @@ Every `make` target runs this first. It finds a Python >= 3.11, checks for make 
 the virtual environment, installs `requirements.txt` by hash and this project as an editable, and leaves a stamp:
 a second run with the same lock, `pyproject.toml` and interpreter does nothing. `--demo` installs what the service and
 the demo need, `requirements-demo.txt`, and leaves what the tests need to a later run without it. What installs is
-whatever the machine has: the environment's own pip, the system's pip (where ensurepip is missing), or uv. pip's
-configured index and find-links are honoured by all three.
+whatever the machine has: uv, the environment's own pip, or the system's pip (where ensurepip is missing). pip's
+configured index and find-links are honoured by all three; where uv fails, pip goes on.
 
 `python3 bootstrap.py --lock` writes the three requirements files anew from `pyproject.toml`.
 
@@ -227,9 +227,20 @@ def has(module: str) -> bool:
 
 
 def install(*what: str) -> None:
-    """Install into `.venv` with the first installer there is, and say how far it is."""
-    command, environment = installer()
-    command = [*command, "install", *what]
+    """Install into `.venv` with the first installer there is that can, and say how far it is."""
+    found = installers()
+    for at, (command, environment) in enumerate(found):
+        try:
+            return install_by([*command, "install", *what], environment)
+        except subprocess.CalledProcessError:
+            if at == len(found) - 1:
+                raise
+            tell(f"{os.path.basename(command[0])} failed, and another installer goes on", last=True)
+
+
+def install_by(command: "list[str]", environment: "dict[str, str]") -> None:
+    """Run one installer. Raises CalledProcessError where it fails, after its last words."""
+    what = command[command.index("install") + 1 :]
     if "-r" not in what:
         subprocess.run([*command, "-qq"], env=environment, stdin=subprocess.DEVNULL, check=True)
         return
@@ -273,18 +284,21 @@ def tell(text: str, last: bool = False) -> None:
     sys.stderr.flush()
 
 
-def installer() -> "tuple[list[str], dict[str, str]]":
-    """The command before the word `install`, and its environment: own pip, system pip, or uv."""
+def installers() -> "list[tuple[list[str], dict[str, str]]]":
+    """Of uv, which takes seconds, and of a pip, each with its environment, the command before the word `install`."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PIP_ROOT_USER_ACTION="ignore")
     for name in ("PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV"):
         environment.pop(name, None)  # each would install somewhere else
-    if succeeds(VENV_PYTHON, "-m", "pip", "--version"):
-        return [VENV_PYTHON, "-m", "pip"], environment
-    if system_pip_reaches_out():
-        return [sys.executable, "-m", "pip", "--python", VENV_PYTHON], environment
+    found = []
     if shutil.which("uv"):
-        environment.update(uv_settings(pip_settings(environment), environment), VIRTUAL_ENV=VENV)
-        return ["uv", "pip"], environment
+        settings = uv_settings(pip_settings(environment), environment)
+        found.append((["uv", "pip"], dict(environment, **settings, VIRTUAL_ENV=VENV)))
+    if succeeds(VENV_PYTHON, "-m", "pip", "--version"):
+        found.append(([VENV_PYTHON, "-m", "pip"], environment))
+    elif system_pip_reaches_out():
+        found.append(([sys.executable, "-m", "pip", "--python", VENV_PYTHON], environment))
+    if found:
+        return found
     raise Unprepared(f"no installer: neither ensurepip, nor pip >= 22.3, nor uv.\n{advice()}")
 
 

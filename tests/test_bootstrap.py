@@ -98,7 +98,7 @@ def test_an_installation_says_how_far_it_is(
         "Collecting onnx==1",
         "Installing collected packages: numpy, onnx",
     )
-    monkeypatch.setattr(bootstrap, "installer", lambda: (command, dict(os.environ)))
+    monkeypatch.setattr(bootstrap, "installers", lambda: [(command, dict(os.environ))])
     monkeypatch.setattr(bootstrap, "TOLD_EVERY_S", -1.0)
     lock = checkout / "small.txt"
     lock.write_text("numpy==2 \\\n    --hash=sha256:0\nonnx==1 \\\n    --hash=sha256:0\nother==3 ; x \\\n")
@@ -118,7 +118,7 @@ def test_an_installation_that_fails_shows_its_last_words(
 ) -> None:
     lines = [f"line {number}" for number in range(50)]
     command = pretended(checkout, *lines, "ERROR: no such version", status=7)
-    monkeypatch.setattr(bootstrap, "installer", lambda: (command, dict(os.environ)))
+    monkeypatch.setattr(bootstrap, "installers", lambda: [(command, dict(os.environ))])
     with pytest.raises(subprocess.CalledProcessError) as raised:
         bootstrap.install("-r", str(checkout / bootstrap.DEMO))
     assert (raised.value.returncode, "install" in raised.value.cmd) == (7, True)
@@ -126,6 +126,24 @@ def test_an_installation_that_fails_shows_its_last_words(
     assert "ERROR: no such version" in said
     assert "line 49" in said
     assert "line 20\n" not in said
+
+
+def test_uv_is_asked_first_and_where_it_fails_pip_goes_on(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "uv").write_text("#!/bin/sh\necho uv knows no such index; exit 2\n")
+    (checkout / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(bootstrap, "succeeds", lambda *command: True)
+    uv, pip = bootstrap.installers()
+    assert uv[0] == ["uv", "pip"]
+    assert uv[1]["VIRTUAL_ENV"] == bootstrap.VENV
+    assert pip[0] == [bootstrap.VENV_PYTHON, "-m", "pip"]
+    monkeypatch.setattr(bootstrap, "installers", lambda: [uv, (pretended(checkout, "Collecting x"), dict(os.environ))])
+    bootstrap.install("-r", str(checkout / "requirements.txt"))
+    said = capsys.readouterr().err
+    assert "uv knows no such index" in said
+    assert said.index("uv failed") < said.index("is ready")
 
 
 @pytest.mark.parametrize("name", bootstrap.INPUTS)
