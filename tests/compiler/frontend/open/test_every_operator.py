@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError, UnsupportedModel
 from compiler.frontend.load import Loaded, load
+from compiler.frontend.strings import MAKING
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.open.not_opened import MADE_OF_OTHERS, NEVER_FED, NOT_OPENED, WITHOUT_CASES
@@ -33,14 +34,18 @@ Opened = set[tuple[str, int]]
 
 @functools.cache
 def single() -> list[Any]:
-    """The suite's cases of one node of ai.onnx."""
+    """The suite's cases of one node of ai.onnx whose inputs are tensors."""
     models = ((case, case.model) for case in collected() if case.model is not None)
-    return [case for case, model in models if len(model.graph.node) == 1 and not model.graph.node[0].domain]
+    alone = [case for case, model in models if len(model.graph.node) == 1 and not model.graph.node[0].domain]
+    return [case for case in alone if all(one.type.HasField("tensor_type") for one in case.model.graph.input)]
 
 
 @functools.cache
 def cases() -> dict[str, list[list[Case]]]:
-    """By operator of ai.onnx: models of one node that are taken, with and without constants."""
+    """By operator of ai.onnx: models of one node that are taken, with and without constants.
+
+    Operators that make strings are not among them: they stand before the program.
+    """
     found: dict[str, list[list[Case]]] = {}
     for case in single():
         mine = found.setdefault(case.model.graph.node[0].op_type, [])
@@ -51,7 +56,7 @@ def cases() -> dict[str, list[list[Case]]]:
         both = [_with_constants(case.model, arrays), (case.model, arrays)]
         if taken := [(model, arrays) for model, arrays in both if arrays and _loaded(model, {}) is not None]:
             mine.append(taken)
-    return {name: some for name, some in found.items() if some}
+    return {name: some for name, some in found.items() if some and name not in MAKING}
 
 
 def _with_constants(model: onnx.ModelProto, arrays: Arrays) -> Case:
