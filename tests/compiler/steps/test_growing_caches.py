@@ -14,6 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from bench.generate.codes import Coding
+from bench.generate.decoder import Attention
+from bench.generate.decoder import decoder as bench_decoder
+from bench.generate.shapes import SHAPES
+from bench.generate.weights import Seeded, parts
 from compiler.codegen.build import find_toolchain
 from compiler.contract import CompileOptions
 from compiler.errors import Disagreement, OptionsError
@@ -319,3 +324,12 @@ def test_caches_that_are_no_states_are_refused(tmp_path: Path) -> None:
             compile_file(path, tmp_path / "m.tw", options(**asked))
         assert said in raised.value.message, how
         assert fix in raised.value.fix, how
+
+
+def test_a_dimension_of_outputs_alone_is_no_size_that_the_model_can_be_given(tmp_path: Path) -> None:
+    """Without a mask no input is as long as the text; the program is judged at one length all the same."""
+    model = bench_decoder(parts(Seeded(SHAPES["tiny"]), Coding.FP32), Attention.GROWING, 32)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    report = compile_file(tmp_path / "m.onnx", tmp_path / "m.tw", options())
+    assert report.verified
+    assert any("past_sequence_length=" in case.inputs for case in report.cases)
