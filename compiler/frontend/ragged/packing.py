@@ -219,22 +219,35 @@ class Packing:
             raise Unsupported("its rows are not tokens")
         self._plain(node.used[0], (1,), "it sums over tokens")
         self._copy(node)
+        self._end(node)
 
     def _product(self, node: Node) -> None:
         one, two = node.used
         roles = self.seen.roles
         row, column = roles[one][-1], roles[two][-2 if len(roles[two]) > 1 else -1]
         if not (row.tokens or row.texts or column.tokens or column.texts):
-            self._copy(node)
+            found = [self.operand(id, node) for id in (one, two)]
+            queries, keys = (self.seen.token_axes(id) for id in (one, two))
+            if queries and keys:
+                found = [self._ended(id, axes[0]) for id, axes in zip(found, (queries, keys), strict=True)]
+            self.made[node.outputs[0]] = self.writer.node("MatMul", *found)
+            self._end(node)
             return
         if one not in self.apart or not (row.tokens and column.tokens):
             raise Unsupported("it sums over tokens, and not as attention does")
         weights, values = (self.operand(id, node) for id in (one, two))
         values = self._ended(values, len(roles[two]) - 2)
-        self.made[node.outputs[0]] = self.writer.node("MatMul", weights, values)
+        whole = self.writer.node("MatMul", weights, values)
+        self.made[node.outputs[0]] = self._ended(whole, self.seen.token_axes(node.outputs[0])[0])
+
+    def _end(self, node: Node) -> None:
+        """Ends the rows of a product with the tokens, so that no more of them are computed."""
+        result = node.outputs[0]
+        if len(axes := self.seen.token_axes(result)) == 1:
+            self.made[result] = self._ended(self.made[result], axes[0])
 
     def _ended(self, id: int | None, axis: int) -> int:
-        """A value whose axis counts tokens, zero behind the last one."""
+        """A value whose axis counts tokens, zero behind the last one: what makes it need not be computed there."""
         return self.writer.node("PadBeyond", id, self.at.size, axis=axis, value=0)
 
     # ---- attention
@@ -276,7 +289,7 @@ class Packing:
         first, past, lengths = (
             self.writer.reshape(end, shape) for end in (self.at.starts, self.at.ends, self.at.lengths)
         )
-        x = self.operand(id, node)
+        x = self._ended(self.operand(id, node), tokens[0])
         x = self.writer.node("PadOutside", x, first, past, axis=tokens[0], value=NEUTRAL[node.op])
         attrs = {**node.attrs, "axes": over, "keepdims": 1}
         op = "ReduceSum" if node.op == "ReduceMean" else node.op
@@ -340,7 +353,7 @@ class Packing:
         text = self.seen.text_axis(data)
         if text is None:
             raise Unsupported("it picks a token of one of the texts")
-        whole = self.operand(data, node)
+        whole = self._ended(self.operand(data, node), axis)
         where = self.at.starts if place == 0 else self.writer.node("Sub", self.at.ends, self.writer.number(1))
         where = self.writer.node("Clip", where, self.writer.number(0), self.writer.number(self.at.tokens - 1))
         found = self.writer.node("Gather", whole, where, axis=axis)

@@ -106,6 +106,19 @@ def test_masks_are_gone_and_offsets_are_beside_the_tokens() -> None:
     assert MODELS["mean"].loaded.notices == ("'attention_mask' is taken as ones: texts are not padded",)
 
 
+@pytest.mark.parametrize("name", ["mean", "first"])
+def test_rows_of_products_end_with_the_tokens(name: str) -> None:
+    """Else a run of one text would compute as many rows as there may be tokens."""
+    texts = MODELS[name]
+    graph, size = texts.loaded.graph, texts.loaded.graph.inputs[3]
+    ended = 0
+    for node in graph.nodes:
+        if node.op == "MatMul" and graph.type(node.outputs[0]).dims.count(texts.tokens) == 1:
+            assert [(one.op, one.inputs[1]) for one in graph.readers[node.outputs[0]]] == [("PadBeyond", size)]
+            ended += 1
+    assert ended == 7
+
+
 @pytest.mark.parametrize(
     ("offsets", "said"),
     [
