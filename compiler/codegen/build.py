@@ -325,6 +325,8 @@ _TROUBLE: tuple[tuple[re.Pattern[str], type[MachineError], str, str], ...] = (
 
 def _run(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> None:
     status, said = _watched(command, root, what, stop)
+    if status and "internal compiler error" in said:
+        status, said = _watched(command, root, what, stop)  # on a machine short of memory most do not come twice
     if status:
         for pattern, error, message, fix in _TROUBLE:
             if found := pattern.search(f"{said}\nstatus {status}\n"):

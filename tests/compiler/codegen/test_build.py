@@ -19,6 +19,14 @@ echo $! > {pid}.new
 mv {pid}.new {pid}
 wait
 """
+DYING = """#!/bin/sh
+echo run >> {runs}
+if [ $(wc -l < {runs}) -le {deaths} ]; then
+    echo "a.c:1: internal compiler error: Segmentation fault" >&2
+    exit 4
+fi
+exec gcc "$@"
+"""
 pytestmark = pytest.mark.usefixtures("compiled_each_time")
 
 
@@ -50,6 +58,20 @@ def test_a_build_called_off_before_it_begins_starts_nothing() -> None:
 def test_what_the_compiler_rejects_is_told_with_its_first_error() -> None:
     with pytest.raises(ToolchainFailed, match=r"rejected a\.c .*error"):
         build_library({"a.c": "int f(void) { return nonsense; }"}, this_machine(), Toolchain("gcc", ""))
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_compiler_that_died_is_asked_once_more(tmp_path: Path, deaths: int) -> None:
+    compiler, runs = tmp_path / "cc", tmp_path / "runs"
+    compiler.write_text(DYING.format(runs=runs, deaths=deaths))
+    compiler.chmod(0o755)
+    sources = {"a.c": "int f(void) { return 1; }"}
+    if deaths == 1:
+        assert build_library(sources, this_machine(), Toolchain(str(compiler), "dying"))
+    else:
+        with pytest.raises(ToolchainFailed, match=r"rejected a\.c .*internal compiler error"):
+            build_library(sources, this_machine(), Toolchain(str(compiler), "dying"))
+    assert len(runs.read_text().splitlines()) == 3 - (deaths - 1), "twice for the unit, and to link where there is one"
 
 
 def test_a_unit_that_was_compiled_before_is_only_linked(monkeypatch: pytest.MonkeyPatch) -> None:
