@@ -91,6 +91,19 @@ def latencies_take_a_moment() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cores_are_left_as_they_were() -> Iterator[None]:
+    """What a test file takes of its process's cores it gives back: the tests of other files want them."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    yield
+    after = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before)
+    assert after == before, "a test of this file left its process on fewer cores"
+
+
 @pytest.fixture(scope="module")
 def host_as_shipped() -> Iterator[None]:
     """For tests of what runs the kernels of an artifact: it is optimised as for users."""

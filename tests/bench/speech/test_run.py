@@ -14,7 +14,14 @@ from bench.public import Tampered
 from bench.speech.run import Row, distance, main, row_of, table
 from bench.speech.subjects import SUBJECTS, Speech, fetch
 
+pytestmark = pytest.mark.usefixtures("on_any_core")
 PARTS = [("voice-1", "1.0", "v/a.bin"), ("voice-2", "1.0", "v/b.bin")]
+
+
+@pytest.fixture
+def on_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command keeps its process on one core, which here is that of all tests."""
+    monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: None)
 
 
 def test_each_length_is_in_the_range_of_its_axis_and_is_fed_in_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ WITHOUT_CASES = {
     "GlobalLpPool",
     "OneHot",
     "PadBeyond",
+    "PadOutside",
     "QLinearConv",
     "RandomBits",
     "SelectBoxes",

@@ -91,7 +91,9 @@ def outputs(texts: Texts, lengths: list[int], seed: int) -> list[tuple[np.ndarra
 @given(lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=MOST), seed=st.integers(0, 99))
 @settings(max_examples=12, deadline=None)
 def test_each_text_has_the_result_that_it_has_alone(name: str, lengths: list[int], seed: int) -> None:
-    for found, wanted in outputs(MODELS[name], lengths, seed):
+    each = outputs(MODELS[name], lengths, seed)
+    assert each
+    for found, wanted in each:
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
