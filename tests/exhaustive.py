@@ -62,6 +62,7 @@ BROWSER = "each needs a browser and a service of its own; test_page.py has one"
 ELSEWHERE = {
     "tests/bench/gpu/test_first_on_double.py": "networks on the double of CUDA; its parts have tests",
     "tests/bench/replay/test_every_algorithm.py": "two long tests, of all algorithms of a kind each",
+    "tests/browser/test_arrival.py": BROWSER,
     "tests/browser/test_many.py": BROWSER,
     "tests/browser/test_page.py": BROWSER,
     "tests/browser/test_result.py": BROWSER,
@@ -71,6 +72,7 @@ ELSEWHERE = {
     "tests/end_to_end/test_cache.py": SERVICE,
     "tests/end_to_end/test_command_line.py": SERVICE,
     "tests/end_to_end/test_curl.py": SERVICE,
+    "tests/end_to_end/test_generation.py": SERVICE,
     "tests/end_to_end/test_installed.py": SERVICE,
     "tests/end_to_end/test_killed.py": SERVICE,
     "tests/end_to_end/test_malformed.py": SERVICE,
