@@ -6,7 +6,13 @@
 #pragma once
 #include "tw_host.h"
 
-typedef double four __attribute__((vector_size(32), aligned(8)));
+/* As many doubles as a register holds: compilers take longer vectors apart through memory. */
+#ifdef __AVX__
+#define TW_PART 4
+#else
+#define TW_PART 2
+#endif
+typedef double part __attribute__((vector_size(8 * TW_PART), aligned(8)));
 enum { MOST_TAPS = 49, MOST_COLUMNS = 64 };
 
 /* Winograd's G g G^T as compiler/forms/winograd.py computes it: products are exact, so that fusing them with sums changes nothing. */
@@ -24,12 +30,12 @@ static void transform(const struct filters *one, char *first) {
                     for (long column = 0; column < width; column++)
                         filter[tap * one->panel + column] = from[(tap * one->depth + k) * one->columns + begin + column];
                 for (long element = 0; element < one->elements; element++)
-                    for (long column = 0; column < width; column += 4) {
-                        four sum = numbers[element * taps] * *(const four *)(filter + column);
+                    for (long column = 0; column < width; column += TW_PART) {
+                        part sum = numbers[element * taps] * *(const part *)(filter + column);
                         for (long tap = 1; tap < taps; tap++)
-                            sum += numbers[element * taps + tap] * *(const four *)(filter + tap * one->panel + column);
+                            sum += numbers[element * taps + tap] * *(const part *)(filter + tap * one->panel + column);
                         sum *= scale[element];
-                        for (long at = 0; at < 4 && column + at < width; at++) to[element * plane + k * one->panel + column + at] = (float)sum[at];
+                        for (long at = 0; at < TW_PART && column + at < width; at++) to[element * plane + k * one->panel + column + at] = (float)sum[at];
                     }
             }
         }
