@@ -23,6 +23,7 @@ SAID = {
     "First model": "ONNX Runtime",
     "From PyTorch": "",
     "A GPU": "manifest.json",
+    "Machines that you do not know": "cpu:x86-64-",
     "Many machines": "lab",
     "C and C++": '"outputs"',
     "In CI": "",
