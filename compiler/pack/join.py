@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,13 @@ def folder_of(profile: str, number: int) -> str:
     return own if number == 1 else f"{own}bindings/{number}/"
 
 
-def folders(parts: Sequence[Part]) -> list[str]:
-    """That of each part: of one profile after the other."""
-    first, seen, found = parts[0].profile, Counter[str](), []
-    for part in parts:
-        seen[part.profile] += 1
-        found.append(folder_of("" if part.profile == first else part.profile, seen[part.profile]))
-    return found
+def _by_profile(parts: Sequence[Part]) -> list[list[tuple[Part, str]]]:
+    """The parts of each profile, which stand one after the other, each with its folder."""
+    groups = [[*own] for _, own in groupby(parts, key=lambda part: part.profile)]
+    return [
+        [(part, folder_of(part.profile if place else "", number)) for number, part in enumerate(own, 1)]
+        for place, own in enumerate(groups)
+    ]
 
 
 def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: Path) -> PackedArtifact:
@@ -88,8 +88,8 @@ def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: 
     """
     records = sorted({line for part in parts for line in part.members[RECORDS].splitlines(keepends=True)})
     members: dict[str, Octets] = {**parts[0].members, RECORDS: b"".join(records)}
-    places = folders(parts)
-    for folder, part in zip(places[1:], parts[1:], strict=True):
+    groups = _by_profile(parts)
+    for part, folder in [pair for group in groups for pair in group][1:]:
         own = {name: content for name, content in part.members.items() if not name.startswith((*SHARED, RECORDS))}
         members |= {folder + name: content for name, content in own.items()}
     members[WEIGHTS] = weights
@@ -99,37 +99,34 @@ def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: 
         "options": options.artifact_json(),
         "weight_bytes": len(weights),
         **({SAMPLES: [*samples]} if samples else {}),
-        **_of_parts(parts, places),
-        **_of_profiles(parts, places, options),
+        **_unshown(parts),
+        **_of_bindings(groups[0]),
+        **(_of_profiles(groups, options) if len(groups) > 1 else {}),
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
 
 
-def _of_parts(parts: Sequence[Part], places: Sequence[str]) -> dict[str, Any]:
-    """What the manifest says of bindings that are there together, of one profile."""
+def _unshown(parts: Iterable[Part]) -> dict[str, Any]:
+    """What the manifest says of outputs of which nothing shows that they are right."""
     unshown = [*dict.fromkeys(name for part in parts for name in part.manifest.get(UNSHOWN, ()))]
-    own = [pair for pair in zip(parts, places, strict=True) if pair[0].profile == parts[0].profile]
-    return {
-        **({"verified": False, UNSHOWN: unshown} if unshown else {}),
-        "bindings": [_described(part, folder) for part, folder in own],
-    }
+    return {"verified": False, UNSHOWN: unshown} if unshown else {}
 
 
-def _of_profiles(parts: Sequence[Part], places: Sequence[str], options: CompileOptions) -> dict[str, Any]:
-    """What it says of several profiles, the most able first, and of all of them; nothing of a single one."""
-    grouped: dict[str, list[tuple[Part, str]]] = {}
-    for pair in zip(parts, places, strict=True):
-        grouped.setdefault(pair[0].profile, []).append(pair)
-    if len(grouped) == 1:
-        return {}
+def _of_bindings(group: Sequence[tuple[Part, str]]) -> dict[str, Any]:
+    """What it says of the bindings of one profile."""
+    return {"bindings": [_described(part, folder) for part, folder in group]}
+
+
+def _of_profiles(groups: Sequence[Sequence[tuple[Part, str]]], options: CompileOptions) -> dict[str, Any]:
+    """What it says of several profiles, the most able first, and of all of them."""
     each = []
-    for own in grouped.values():
-        of_it, at = zip(*own, strict=True)
-        first = of_it[0].manifest
+    for group in groups:
+        first = group[0][0].manifest
         keys = [key for key in (*OF_A_PROFILE, *OF_A_BINDING, *OF_SOME) if key in first and key != SAMPLES]
-        each.append({**{key: first[key] for key in keys}, **_of_parts(of_it, at)})
+        own = {key: first[key] for key in keys}
+        each.append({**own, **_unshown(part for part, _ in group), **_of_bindings(group)})
     family = kinds.family(options.target)
     assert family is not None, "only such targets have several profiles"
     each.sort(key=lambda one: family.profiles.index(one["target"]))

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,8 @@ def joined(
         with trace.step("pack"):
             packed = join([one.part for one in each], weights, options, unproven)
         with trace.step("agree"):
-            for name, own in of_profiles(each).items():
+            for name, group in groupby(each, key=lambda one: one.part.profile):
+                own = [*group]
                 for number, one in enumerate(own, 1):
                     _demand_same(unproven, name, number, one)
                 _demand_shared(unproven, name, own)
@@ -116,14 +118,6 @@ def joined(
             for one in each
         ),
     )
-
-
-def of_profiles(each: Sequence[Proved]) -> dict[str, list[Proved]]:
-    """By name of the profile what there is of it, in order."""
-    found: dict[str, list[Proved]] = {}
-    for one in each:
-        found.setdefault(one.part.profile, []).append(one)
-    return found
 
 
 def _demand_same(artifact: Path, profile: str, number: int, alone: Proved) -> None:

@@ -104,7 +104,7 @@ def held(index: int) -> Held:
 def compilable(compiler: str) -> list[str]:
     """The profiles that a C compiler makes a library for: each is tried. Empty where there is none for this machine.
 
-    Of other architectures those with a cross compiler. What is missing is logged.
+    Of other architectures those with a cross compiler, and families of which it makes all. What is missing is logged.
     """
     here = platform.machine()
     machines = dict.fromkeys((here, *(profile.machine for profile in cpu.PROFILES)))

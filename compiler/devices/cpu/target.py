@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import platform
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 from compiler.devices.cpu.rates import Rates
 from compiler.errors import TargetUnavailable
 from compiler.ir.target import Ceilings
+from compiler.pack.loader.profiles import cpu_features, grants_tiles
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -272,15 +271,6 @@ def runs_here(profile: CpuTarget) -> bool:
     return has and (not profile.has_tiles or grants_tiles())
 
 
-@cache
-def grants_tiles() -> bool:
-    """Whether the operating system lets this process use AMX tiles: Linux wants to be asked, once (since 5.16)."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
-    arch_prctl, ask_for, tile_data = 158, 0x1023, 18
-    return bool(ctypes.CDLL(None).syscall(arch_prctl, ask_for, ctypes.c_long(tile_data)) == 0)
-
-
 def this_machine() -> CpuTarget:
     """This machine: the best profile it has, its caches, its cores.
 
@@ -303,15 +293,7 @@ def this_machine() -> CpuTarget:
 
 
 def _features() -> frozenset[str]:
-    try:
-        text = CPUINFO.read_text()
-    except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+    return cpu_features(CPUINFO)
 
 
 def _model() -> str:

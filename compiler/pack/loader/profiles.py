@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,33 @@ from compiler.pack.loader.errors import ArtifactError, WrongMachine
 
 _CPUINFO = Path("/proc/cpuinfo")
 _TILES = "amx_tile"
-"""A feature that Linux grants to a process that asks for it (since 5.16), by this system call."""
 _ARCH_PRCTL, _ASK_FOR, _TILE_DATA = 158, 0x1023, 18
 
 
-def _features() -> frozenset[str]:
-    """What this processor has, by the names of /proc/cpuinfo; tiles of AMX only where the system grants them."""
+def cpu_features(cpuinfo: Path) -> frozenset[str]:
+    """What a processor has, by the names of its /proc/cpuinfo; nothing where there is none."""
     try:
-        lines = _CPUINFO.read_text().splitlines()
+        text = cpuinfo.read_text()
     except OSError:
         return frozenset()
-    told = next((line for line in lines if line.partition(":")[0].strip() in ("flags", "Features")), "")
-    found = frozenset(told.partition(":")[2].split())
-    if _TILES in found and sys.platform == "linux":
-        granted = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK_FOR, ctypes.c_long(_TILE_DATA)) == 0
-        return found if granted else found - {_TILES}
-    return found
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def grants_tiles() -> bool:
+    """Whether the operating system lets this process use AMX tiles: Linux wants to be asked, once (since 5.16)."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK_FOR, ctypes.c_long(_TILE_DATA)) == 0)
+
+
+def _features() -> frozenset[str]:
+    """What this processor has; tiles of AMX only where the system grants them."""
+    found = cpu_features(_CPUINFO)
+    return found - {_TILES} if _TILES in found and not grants_tiles() else found
 
 
 def _fits(required: Mapping[str, Any], features: Collection[str]) -> bool:
