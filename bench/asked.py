@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.engines.catalogue import peers
@@ -11,6 +12,24 @@ from compiler.contract import CompileOptions
 
 CACHE = Path("build/bench")
 PRECISIONS = ("fp32", "bf16", "int8")
+
+
+def of_subjects(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], names: Sequence[str], rounds: int
+) -> argparse.Namespace:
+    """Arguments of a command that has a set of models of its own, with `models`, those that are asked for.
+
+    A name that is none of `names` ends the process as other wrong arguments do.
+    """
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--budget", type=float, default=0.0, help="seconds of tuning for each artifact (default: 0)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"inferences of each (default: {rounds})")
+    parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.models) - set(names):
+        parser.error(f"no such model: {', '.join(sorted(unknown))}")
+    given.models = given.models or [*names]
+    return given
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

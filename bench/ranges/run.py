@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench import public, report
+from bench.asked import of_subjects
 from bench.ranges.subjects import SUBJECTS, Ranged
 from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
@@ -45,17 +46,10 @@ class Row:
 def main(arguments: list[str]) -> int:
     """Exit status 0; 1 where an artifact is far from ONNX Runtime; 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m bench ranges", description=__doc__)
-    names = [one.name for one in SUBJECTS]
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(names)} (default: all)")
-    parser.add_argument("--budget", type=float, default=0.0, help="seconds of tuning for each artifact (default: 0)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"inferences of each (default: {ROUNDS})")
-    parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
-    given = parser.parse_args(arguments)
-    if unknown := set(given.models) - set(names):
-        parser.error(f"no such model: {', '.join(sorted(unknown))}")
+    given = of_subjects(parser, arguments, [one.name for one in SUBJECTS], ROUNDS)
     section = report.Section("ranges", arguments, ("onnxruntime",))
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    rows = [row for one in SUBJECTS if one.name in (given.models or names) for row in measured(one, given)]
+    rows = [row for one in SUBJECTS if one.name in given.models for row in measured(one, given)]
     text = table(rows)
     print(text, end="")
     if given.markdown:
