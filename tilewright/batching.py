@@ -340,12 +340,11 @@ class Batcher:
 
     def _run(self, group: Sequence[_Waiting]) -> None:
         """Answers a group; where it fails each request by itself, so that one that is wrong spoils no other's."""
-        begin = [0.0]
 
         def together(model: Model) -> list[Any]:
-            begin[0] = time.monotonic()
+            begin = time.monotonic()
             found = self.joiner.run(model, [one.request for one in group])
-            self.costs.add(sum(one.tokens for one in group), time.monotonic() - begin[0])
+            self.costs.add(sum(one.tokens for one in group), time.monotonic() - begin)
             return found
 
         try:

@@ -45,7 +45,7 @@ def unwrapped(model: Model, options: CompileOptions) -> tuple[Model, CompileOpti
             found += [replace(holds, name=name, shape=_own(holds)) for name in names]
             calls.append(_made(entry.name, "SequenceConstruct" if names else "SequenceEmpty", *names))
             sequences[entry.name] = count
-    if not sequences and not absent and len(found) == len(model.body.inputs) and found == [*model.body.inputs]:
+    if not sequences and not absent and found == [*model.body.inputs]:
         return model, options
     body = replace(model.body, inputs=tuple(found), calls=(*calls, *model.body.calls))
     outside = replace(model.outside, sequences=sequences, absent=tuple(absent))

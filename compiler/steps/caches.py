@@ -137,7 +137,7 @@ class _Change:
 
     def _moved(self, node: Node, caches: set[int]) -> None:
         """A node that writes into a cache or moves one, for codes and for scales."""
-        parts = {WRITERS[node.op]} if node.op in WRITERS else {*range(1, len(node.inputs))} - {0}
+        parts = {WRITERS[node.op]} if node.op in WRITERS else {*range(1, len(node.inputs))}
         codes, scales = list(node.inputs), list(node.inputs)
         for at, id in enumerate(node.inputs):
             if id is None or (at and at not in parts):
