@@ -251,7 +251,7 @@ class Client(Artifacts, Batches, Inferences, Owners, Shares, Webhooks, Workloads
         return self._job(answer) if one else [self._job(said) for said in answer["jobs"]]
 
     def change(self, kind: str, model: ModelGiven, options: Options | None = None, **given: Unpack[Changing]) -> Job:
-        """Queue a job that makes another model of one; `wait` for it, then `download_made`. Raises as `compile` does.
+        """Queue a job of a model and options; `wait`, then `download_made` or `report`. Raises as `compile` does.
 
         kind  `quantization`, `compression`, or another one of `tilewright.job_kinds` that has a path
         """
@@ -292,6 +292,25 @@ class Client(Artifacts, Batches, Inferences, Owners, Shares, Webhooks, Workloads
         """
         return self.change("compression", model, options, **given)
 
+    def legalise(self, model: ModelGiven, options: Options, **given: Unpack[Changing]) -> Job:
+        """Queue the bringing of a model to an accelerator with few operators; then `wait` and `download_legalised`.
+
+        options  profile, a name or the fields of a profile's file; tolerance, judge, terms, method, fixed, whole,
+                 inputs, dims, derived_samples, seed
+
+        `report` then says of each node where it runs and why. Raises as `compile` does.
+        """
+        return self.change("legalisation", model, options, **given)
+
+    def place(self, model: ModelGiven, options: Options, **given: Unpack[Changing]) -> Job:
+        """Queue the prediction of where a model's parts would run on a described platform; `wait`, then `report`.
+
+        options  platform, the fields of its file; objective, carry, inputs, dims
+
+        Nothing is run: all times are predicted. Raises as `compile` does.
+        """
+        return self.change("placement", model, options, **given)
+
     def minimise(self, job: Job | str, seconds: float = 300.0, *, priority: int = 0, idempotency_key: str = "") -> Job:
         """Queue the search for the smallest part of a failed compilation's model that fails in the same way.
 
@@ -302,7 +321,7 @@ class Client(Artifacts, Batches, Inferences, Owners, Shares, Webhooks, Workloads
         return self._job(self._submit(f"/jobs/{id_of(job)}/minimise", json=body, key=idempotency_key))
 
     def download_made(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
-        """Fetch the model that a quantization, compression or minimisation made to the file `target`, checked.
+        """Fetch the model that a job made of another one to the file `target`, checked.
 
         Raises `JobFailed` when it failed, `UsageError` for what made none, `BrokenDownload`.
         """
@@ -311,7 +330,7 @@ class Client(Artifacts, Batches, Inferences, Owners, Shares, Webhooks, Workloads
             raise UsageError(f"job {job.id} made no model", fix="give a quantization or the like that has ended")
         return downloads.download(self._http, found, job.id, Path(target), progress)
 
-    download_quantized = download_compressed = download_minimised = download_made
+    download_quantized = download_compressed = download_legalised = download_minimised = download_made
 
     def preflight(
         self,

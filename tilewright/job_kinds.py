@@ -16,7 +16,7 @@ class JobKind:
     cli     the module of the command line with the command that makes such jobs, which stands in the table of
             `tilewright.cli.commands`, and `show`, which prints what one came to
     path    where such jobs are made of a model, options and samples; empty: elsewhere
-    result  what `show` is given; None: the report of a job that made a model
+    result  what `show` is given; None: the report
     """
 
     name: str
@@ -31,6 +31,8 @@ KINDS: tuple[JobKind, ...] = (
     JobKind("inference", "tilewright.cli.infer", result=Inference),
     JobKind("quantization", "tilewright.cli.quantize", "/quantizations"),
     JobKind("compression", "tilewright.cli.compress", "/compressions"),
+    JobKind("legalisation", "tilewright.cli.legalise", "/legalisations"),
+    JobKind("placement", "tilewright.cli.place", "/placements"),
     JobKind("minimisation", "tilewright.cli.minimise"),
 )
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from bench import report
 from bench.edge import compiled, subjects
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, LegaliseOptions
 from compiler.errors import BudgetMissed
 from compiler.frontend import load
-from compiler.legalise import Legalised, LegaliseOptions, legalised_graph, open_profile
+from compiler.legalise import Legalised, legalised_graph, open_profile
 from compiler.ops import OPERATORS
 
 PROFILES = ("edgetpu", "relu-conv-add")
@@ -96,7 +96,9 @@ def measured(profile: str, network: str, activation: str) -> tuple[list[str], fl
     for form in FORMS:
         kind, _, terms = form.partition(" ")
         method = {"exact": "exact", "auto": "auto", "sums": "sums"}[kind]
-        options = LegaliseOptions(profile, 0.05, terms=int(terms or 16), method=method, fixed=kind == "sums")
+        options = LegaliseOptions.from_json(
+            {"profile": profile, "terms": int(terms or 16), "method": method, "fixed": kind == "sums"}
+        )
         try:
             found = legalised_graph(graph, open_profile(profile), options, samples)
         except BudgetMissed as missed:

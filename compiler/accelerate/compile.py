@@ -32,11 +32,11 @@ from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, st
 from compiler.accelerate.tables import TABLES, operators_of
 from compiler.accelerate.tosa import execute
 from compiler.accelerate.vela import VERSION, demand_vela
-from compiler.contract import QuantizeOptions
+from compiler.contract import LegaliseOptions, QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
 from compiler.devices.kind import CompilePart
 from compiler.errors import OptionsError, UnsupportedModel
-from compiler.legalise import LegaliseOptions, legalise
+from compiler.legalise import legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
 from compiler.quantize import quantize

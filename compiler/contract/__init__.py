@@ -10,7 +10,9 @@ from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
 from compiler.contract.events import MOST_TOKENS, PHASES, TOKENS, Event
 from compiler.contract.kinds import Kind
+from compiler.contract.legalisation import LegaliseOptions
 from compiler.contract.options import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions
+from compiler.contract.placement import PlaceOptions
 from compiler.contract.quantization import QuantizeOptions
 from compiler.contract.report import (
     BindingReport,
@@ -63,9 +65,11 @@ __all__ = [
     "Kind",
     "LayerError",
     "LayerPrecision",
+    "LegaliseOptions",
     "OutputError",
     "PartReport",
     "PipelineReport",
+    "PlaceOptions",
     "PlacedCandidate",
     "PlacedOperator",
     "PlacedPart",

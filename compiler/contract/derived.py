@@ -33,12 +33,12 @@ KeptNodes = Annotated[tuple[StrictStr, ...], AfterValidator(tuple)]
 
 
 class Derived(Refusing):
-    """Options with `keep`, `inputs` and `dims`, as JSON."""
+    """Options with `inputs`, `dims` and perhaps `keep`, as JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         plain = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
-        plain["keep"] = list(plain["keep"])
+        plain |= {"keep": list(plain["keep"])} if "keep" in plain else {}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(plain["inputs"].items())}
         plain["dims"] = dict(sorted(plain["dims"].items()))
         return plain

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.contract.compression import CompressOptions
+from compiler.contract.legalisation import LegaliseOptions
 from compiler.contract.options import CompileOptions
+from compiler.contract.placement import PlaceOptions
 from compiler.contract.quantization import QuantizeOptions
 
 REPORT = {"report": "/jobs/{job}/report"}
@@ -103,6 +105,39 @@ COMPRESSION = JobKind(
     example={"largest_error": 0.05, "form": "1x4"},
 )
 
+LEGALISATION = JobKind(
+    name="legalisation",
+    work="worker.work.legalisation",
+    stored=MODEL,
+    routes="service.http.routes.legalisations",
+    links={**REPORT, "legalised": "/models/{made}/file"},
+    made="legalised",
+    options=LegaliseOptions,
+    example={"profile": "edgetpu", "tolerance": 0.02},
+)
+
+PLACEMENT = JobKind(
+    name="placement",
+    work="worker.work.placement",
+    stored="service.jobs.stored.report",
+    routes="service.http.routes.placements",
+    links=REPORT,
+    writes=False,
+    options=PlaceOptions,
+    example={
+        "platform": {
+            "about": "a core and an accelerator",
+            "sources": ["their manuals"],
+            "devices": {
+                "arm": {"formula": {"macs": 3.7e9, "elements": 1.5e8}},
+                "tpu": {"accelerator": {"profile": "edgetpu"}},
+            },
+            "links": {"usb": {"between": ["arm", "tpu"], "bytes": 3.2e8}},
+        },
+        "objective": "throughput",
+    },
+)
+
 MINIMISATION = JobKind(
     name="minimisation",
     work="worker.work.minimisation",
@@ -112,7 +147,16 @@ MINIMISATION = JobKind(
     made="minimised",
 )
 
-KINDS: tuple[JobKind, ...] = (COMPILE, BENCHMARK, INFERENCE, QUANTIZATION, COMPRESSION, MINIMISATION)
+KINDS: tuple[JobKind, ...] = (
+    COMPILE,
+    BENCHMARK,
+    INFERENCE,
+    QUANTIZATION,
+    COMPRESSION,
+    LEGALISATION,
+    PLACEMENT,
+    MINIMISATION,
+)
 
 TUNING = JobKind(name="tuning", work="worker.work.tuning", reads=False, times=True, writes=False)
 """No job's: a process of another worker measures kernels of a compilation."""

@@ -50,12 +50,12 @@ class Accelerator:
 
     A stage costs a call, its operators, and weights that do not fit on the chip, brought again each time.
 
-    profile      a name, or a file beside the platform's
+    profile      a name, a file beside the platform's, or the fields of one
     operators    further operators that it carries out without constraints: the profile lists what `legalise` may write
     call, macs, elements, memory, streamed  instead of the profile's
     """
 
-    profile: Text
+    profile: Text | dict[str, Any]
     operators: tuple[Text, ...] = ()
     call: Seconds | None = None
     macs: Rate | None = None
@@ -66,14 +66,17 @@ class Accelerator:
 
 @dataclass(frozen=True, config=CONFIG)
 class Records:
-    """Measured times: a JSON object beside the platform's file, of nodes by name (or operators), in seconds.
+    """Measured times of nodes by name (or of operators), in seconds; a node without one cannot run there.
 
-    Where the file has no time for a node it cannot run there, unless the device has a formula too.
+    A formula beside them gives times of other nodes.
 
-    clock  per second: the file says cycles
+    file   a JSON object with them, beside the platform's file
+    times  or the object itself
+    clock  per second: they are cycles
     """
 
-    file: Text
+    file: Text | None = None
+    times: dict[Text, Seconds] | None = None
     clock: Rate | None = None
     call: Seconds = 0.0
     element_bytes: Annotated[int, Strict(), Field(ge=1, le=16)] = 4
@@ -194,6 +197,13 @@ def _faults(found: Platform) -> list[Refusal]:
                     f"devices.{name} takes its times from {said}",
                     fix=f"write one of [devices.{name}.formula], [devices.{name}.records], "
                     f"[devices.{name}.accelerator]; a formula may stand beside records, for nodes that these lack",
+                )
+            )
+        if one.records is not None and (one.records.file is None) == (one.records.times is None):
+            faults.append(
+                Refusal(
+                    f"devices.{name}.records has {'no times' if one.records.file is None else 'times twice'}",
+                    fix="write either `file`, a JSON file beside this one, or `times`",
                 )
             )
         if one.memory is not None and one.memory not in found.memories:

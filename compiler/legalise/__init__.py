@@ -13,7 +13,7 @@ write      a graph as an ONNX file
 Nothing here knows a kind of device: an accelerator is what its profile says.
 """
 
-from compiler.legalise.legalise import Legalised, LegaliseOptions, legalise, legalised_graph
+from compiler.legalise.legalise import Legalised, legalise, legalised_graph
 from compiler.legalise.profile import Profile, open_profile
 
-__all__ = ["LegaliseOptions", "Legalised", "Profile", "legalise", "legalised_graph", "open_profile"]
+__all__ = ["Legalised", "Profile", "legalise", "legalised_graph", "open_profile"]

@@ -9,17 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compiler.contract import LegaliseOptions
+from compiler.contract.legalisation import PROFILES
 from compiler.errors import TilewrightError
-from compiler.legalise.legalise import LegaliseOptions, legalise
+from compiler.legalise.legalise import legalise
 from compiler.legalise.placement import CPUS
-from compiler.legalise.profile import names
+from compiler.legalise.profile import fields_of
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the model was legalised, 1 when it could not be, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m compiler.legalise", description="Bring a model to an accelerator.")
     parser.add_argument("model", type=Path, help="the ONNX file")
-    parser.add_argument("--for", dest="profile", required=True, help=f"{', '.join(names())}, or a .toml file")
+    parser.add_argument("--for", dest="profile", required=True, help=f"{', '.join(PROFILES)}, or a .toml file")
     parser.add_argument("-o", "--output", type=Path, help="the file to write (default: with .legal.onnx)")
     parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="real inputs")
     parser.add_argument("--tolerance", type=float, default=0.05, help="error of an output, of its largest value")
@@ -33,8 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
     out = given.output or given.model.with_suffix(".legal.onnx")
     try:
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in given.dim)}
+        own = Path(given.profile)
         options = LegaliseOptions(
-            given.profile, given.tolerance, given.judge, given.terms, given.method, whole=given.whole, dims=dims
+            {"name": own.stem, **fields_of(own)} if own.suffix == ".toml" else given.profile,
+            given.tolerance,
+            given.judge,
+            given.terms,
+            given.method,
+            whole=given.whole,
+            dims=dims,
         )
         report = legalise(given.model, out, options, {str(path): path for path in given.samples})
     except TilewrightError as error:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.contract import QuantizeOptions
-from compiler.errors import BudgetMissed, InputsError, OptionsError, Refusal, UnsupportedModel
+from compiler.contract import LegaliseOptions
+from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
 from compiler.frontend.limits import Limits
 from compiler.frontend.read import read
 from compiler.ir.graph import Graph, Node
 from compiler.legalise.errors import propagated
 from compiler.legalise.placement import CPUS, Place, Placement, place
-from compiler.legalise.profile import Constraint, Profile, open_profile
+from compiler.legalise.profile import Constraint, Profile, as_given
 from compiler.legalise.program import ASKING, Approximation, Budget, Context, legalised
 from compiler.legalise.ranges import Range, of_array, transfer
 from compiler.legalise.rules import APPROXIMATE, EQUAL
@@ -25,9 +25,11 @@ from compiler.legalise.write import OF_SWISH, OPSET, to_onnx
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from compiler.quantize.calibrate import Evaluated
+from compiler.quantize.progress import Progress, put
 from compiler.quantize.samples import bound, derived, given
 from compiler.rewrite import Rewritten, rewrite
 from compiler.rewrite.rules import RULES
+from compiler.trace import Observer, ignore
 
 FAMILIES = frozenset({"folding", "identities", "clamps", "shapes", "activations", "norms", "weights", "convolutions"})
 """Rules of rewriting that are applied first: composed forms are found, constants folded."""
@@ -36,42 +38,8 @@ MARGIN = 0.25
 ROUNDS = 8
 """Error budgets of each approximation that are tried, until the outputs are as near as is wanted."""
 MOST_SAMPLES = 16
+BEGINS = {"load": 0.0, "search": 0.2, "write": 0.95}
 DERIVED = "no samples were given: ranges and errors are those of random inputs, which are seldom like real ones"
-
-
-@dataclass(frozen=True)
-class LegaliseOptions:
-    """What a legalisation is given.
-
-    profile    a name, or the path of a profile's file
-    tolerance  of each output, relative to its largest value on the samples
-    judge      which error must be within it: `sampled`, or `proved`, the bound propagated to the outputs
-    terms      of a sum of ReLUs, at most
-    method     `auto`; `exact`: no approximations; `sums`: no sigmoid forms
-    fixed      sums have `terms` ReLUs each, whatever the error is: for comparing
-    whole      every node must run on the accelerator, or the model is refused
-    dims       sizes of symbolic dimensions
-    """
-
-    profile: str
-    tolerance: float = 0.05
-    judge: str = "sampled"
-    terms: int = 32
-    method: str = "auto"
-    fixed: bool = False
-    whole: bool = False
-    dims: Mapping[str, int] | None = None
-
-    def verify(self) -> None:
-        """Raises OptionsError, which names the option and what it may be."""
-        choices = {"judge": ("sampled", "proved"), "method": ("auto", "exact", "sums")}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise OptionsError(f"{name} is {getattr(self, name)!r:.60}", fix=f"take one of {', '.join(allowed)}")
-        if not 0 < self.tolerance < math.inf:
-            raise OptionsError(f"tolerance is {self.tolerance}", fix="give a number above 0, such as 0.05")
-        if not 1 <= self.terms <= 64:
-            raise OptionsError(f"terms is {self.terms}", fix="give a whole number from 1 to 64")
 
 
 @dataclass(frozen=True)
@@ -109,6 +77,8 @@ def legalise(
     out: Path | None,
     options: LegaliseOptions,
     samples: Mapping[str, Path] | None = None,
+    observe: Observer = ignore,
+    data: Mapping[str, Path] | None = None,
     *,
     among: Collection[str] | None = None,
     besides: Collection[str] = (),
@@ -123,24 +93,27 @@ def legalise(
         rules           how often each was applied
         notices         what the user should know
 
-    `samples` are .npz archives of inputs by what the caller calls them. Of the profile's operators only those `among`
+    `samples` are .npz archives of inputs by what the caller calls them, `data` the files of a model's external data,
+    and `observe` hears of each phase that begins. Of the profile's operators only those `among`
     these count, where any are named: a caller may write fewer than the accelerator has, and `besides` what the profile
     lacks. Raises OptionsError, UnsupportedModel where `whole` is asked for and a node is left, BudgetMissed where the
     tolerance cannot be held, and what the front end raises.
     """
-    options.verify()
-    profile = open_profile(options.profile)
+    progress = Progress(observe, BEGINS)
+    progress.begin("load")
+    profile = as_given(options.profile)
     if among is not None:
         profile = replace(profile, operators={name: one for name, one in profile.operators.items() if name in among})
     profile = replace(profile, operators={**dict.fromkeys(besides, Constraint()), **profile.operators})
-    settings = QuantizeOptions.from_json({"dims": dict(options.dims or {}), "derived_samples": 8})
-    values = given(read(model, Limits(), None), samples, settings) if samples else derived(model, settings)
-    evaluated = Evaluated(model, settings)
+    values = given(read(model, Limits(), data), samples, options) if samples else derived(model, options, data)
+    evaluated = Evaluated(model, options, data)
     loaded = evaluated.loaded(values[0])
+    progress.begin("search")
     found = legalised_graph(loaded.graph, profile, options, [bound(loaded, one) for one in values[:MOST_SAMPLES]])
     if out is not None:
+        progress.begin("write")
         opset = OF_SWISH if "Swish" in profile.operators else OPSET
-        out.write_bytes(to_onnx(found.graph, opset).SerializeToString())
+        put(out, to_onnx(found.graph, opset).SerializeToString())
     notices = [*loaded.notices, *([] if samples else [DERIVED])]
     return _report(found, options, notices)
 
@@ -330,7 +303,7 @@ def _report(found: Legalised, options: LegaliseOptions, notices: list[str]) -> d
     notices += [f"an approximation was not taken: {note}" for note in found.notes[:4]]
     return {
         "profile": found.profile.name,
-        "options": asdict(replace(options, dims=dict(options.dims or {}))),
+        "options": options.to_json(),
         "before": found.before.to_json(),
         "after": found.after.to_json(),
         "placement": [_row(one, found, by_place) for one in found.after.places],

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.contract.legalisation import PROFILES
 from compiler.errors import OptionsError, Refusal
 from compiler.ir.graph import Node
 from compiler.ir.tensor import TensorType
@@ -174,35 +175,37 @@ def _attribute(node: Node, name: str, types: Mapping[int, TensorType], constants
     return list(value) if isinstance(value, tuple) else value
 
 
-def names() -> tuple[str, ...]:
-    """The profiles of this package."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
-
-
 def open_profile(name: str) -> Profile:
     """A profile of this package by its name, or a user's own by the path of its file.
 
     Raises OptionsError, which names each wrong field and what it must be.
     """
-    path = Path(name)
-    if name in names():
-        path = FOLDER / f"{name}.toml"
-    elif path.suffix != ".toml" or not path.is_file():
+    path = FOLDER / f"{name}.toml" if name in PROFILES else Path(name)
+    if path.suffix != ".toml" or not path.is_file():
         raise OptionsError(
             f"there is no accelerator profile {name!r:.100}",
-            fix=f"take one of {', '.join(names())}, or the path of a .toml file",
+            fix=f"take one of {', '.join(PROFILES)}, or the path of a .toml file",
         )
+    return parse(fields_of(path), path.stem)
+
+
+def as_given(profile: str | Mapping[str, Any]) -> Profile:
+    """The profile of a request: by its name, or described by its fields. Raises OptionsError as `open_profile` does."""
+    return open_profile(profile) if isinstance(profile, str) else parse(profile, str(profile.get("name", "described")))
+
+
+def fields_of(path: Path) -> dict[str, Any]:
+    """What a profile's file says. Raises OptionsError where it is no TOML."""
     try:
-        said = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionsError(f"{path.name} is no TOML: {error}", fix="mend the line that it names") from None
-    return parse(said, path.stem)
 
 
 def parse(said: Mapping[str, Any], name: str) -> Profile:
     """A profile from what a file says. Raises OptionsError with every fault."""
     reader = _Reader()
-    reader.unknown("", said, ("about", "sources", "dtypes", "parts", "cost", "operators"))
+    reader.unknown("", said, ("name", "about", "sources", "dtypes", "parts", "cost", "operators"))
     about = reader.text(said, "about")
     sources = reader.texts(said, "sources")
     dtypes = reader.texts(said, "dtypes")

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler.contract.legalisation import PROFILES
 from compiler.contract.platform import Accelerator, Formula, Platform, PlatformDevice, Records
 from compiler.contract.platform import Link as LinkSaid
 from compiler.errors import OptionsError
 from compiler.ir.graph import Graph, Node
 from compiler.legalise.placement import SEEN, SUMS
-from compiler.legalise.profile import Profile, names, open_profile
+from compiler.legalise.profile import Profile, as_given, open_profile
 from compiler.legalise.program import Types
 from compiler.ops import OPERATORS, having
 from compiler.ops.traits import Trait
@@ -114,7 +115,7 @@ class _Model:
         if said.formula is not None:
             _demand_operators(f"devices.{name}.formula.unsupported", said.formula.unsupported)
         if said.records is not None:
-            self.recorded = _records(f"devices.{name}.records.file", said.records, folder)
+            self.recorded = _records(f"devices.{name}.records", said.records, folder)
 
     def device(self, platform: Platform) -> Device:
         """Its facts."""
@@ -233,8 +234,10 @@ def _link(name: str, ends: tuple[int, int], rate: float, said: LinkSaid, second:
 
 
 def _profile(said: Accelerator, folder: Path) -> Profile:
+    if not isinstance(said.profile, str):
+        return as_given(said.profile)
     beside = folder / said.profile
-    return open_profile(said.profile if said.profile in names() or not beside.is_file() else str(beside))
+    return open_profile(said.profile if said.profile in PROFILES or not beside.is_file() else str(beside))
 
 
 def _demand_operators(field: str, said: tuple[str, ...]) -> None:
@@ -247,23 +250,29 @@ def _demand_operators(field: str, said: tuple[str, ...]) -> None:
 
 
 def _records(field: str, said: Records, folder: Path) -> dict[str, float]:
-    path = folder / said.file
+    found = said.times if said.file is None else _read(f"{field}.file", said.file, folder)
+    assert found is not None, "a platform has either"
+    return {name: value / (said.clock or 1.0) for name, value in found.items()}
+
+
+def _read(field: str, file: str, folder: Path) -> dict[str, float]:
+    path = folder / file
     try:
         if path.stat().st_size > MOST_RECORDS:
-            raise OptionsError(f"{field}: {said.file!r:.80} has more than {MOST_RECORDS} bytes", fix="give times alone")
+            raise OptionsError(f"{field}: {file!r:.80} has more than {MOST_RECORDS} bytes", fix="give times alone")
         found = json.loads(path.read_text())
     except OSError as error:
         raise OptionsError(
-            f"{field}: {said.file!r:.80} cannot be read: {error.strerror}",
+            f"{field}: {file!r:.80} cannot be read: {error.strerror}",
             fix="write a file beside the platform's: a JSON object of nodes and their seconds",
         ) from None
     except ValueError as error:
-        raise OptionsError(f"{field}: {said.file!r:.80} is no JSON: {error}", fix="correct it") from None
+        raise OptionsError(f"{field}: {file!r:.80} is no JSON: {error}", fix="correct it") from None
     if not isinstance(found, dict):
-        raise OptionsError(f"{field}: {said.file!r:.80} is no JSON object", fix='write {"conv1": 0.0012}')
+        raise OptionsError(f"{field}: {file!r:.80} is no JSON object", fix='write {"conv1": 0.0012}')
     for name, value in found.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise OptionsError(
-                f"{field}: {said.file!r:.80} says {value!r:.40} of {name!r:.60}", fix="write a number of at least 0"
+                f"{field}: {file!r:.80} says {value!r:.40} of {name!r:.60}", fix="write a number of at least 0"
             )
-    return {name: value / (said.clock or 1.0) for name, value in found.items()}
+    return found

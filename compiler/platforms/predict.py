@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,9 @@ def objective_of(said: str) -> Key:
     return within(bound / 1e3)
 
 
-def load_graph(model: Path | bytes, options: CompileOptions) -> Graph:
+def load_graph(model: Path | bytes, options: CompileOptions, data: Mapping[str, Path] | None = None) -> Graph:
     """The model as it is placed: typed, static, rewritten. Raises what the front end raises."""
-    loaded = load(model, options, OPERATORS)
+    loaded = load(model, options, OPERATORS, data=data)
     return rewrite(loaded.graph, rules=[rule for rule in RULES if rule.family in FAMILIES]).graph
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.contract import CompileOptions, CompressOptions, InputSpec, QuantizeOptions
+from compiler.contract import CompileOptions, CompressOptions, InputSpec, LegaliseOptions, QuantizeOptions
 from compiler.errors import InputsError, Refusal, UnsupportedModel
 from compiler.frontend import Loaded, load
 from compiler.frontend.model import Input, Model
@@ -29,7 +29,7 @@ MOST_SAMPLES = 4096
 HELD_OUT, MOST_HELD_OUT = 4, 8
 """One of so many samples is held out, and so many at most; of fewer samples than the first none is."""
 
-Sampling = QuantizeOptions | CompressOptions
+Sampling = QuantizeOptions | CompressOptions | LegaliseOptions
 """Options of a job that works on samples."""
 Sample = Mapping[str, np.ndarray]
 """An array for each input, by its name."""

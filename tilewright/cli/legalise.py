@@ -1,18 +1,24 @@
-"""`tilewright legalise`: runs on this machine, in a process of its own, where the compiler is installed."""
+"""`tilewright legalise`: in a process of its own on this machine, or with `--server` as a job."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tilewright.cli import made
+from tilewright.cli import options as given
 from tilewright.cli.here import run_here
-from tilewright.cli.output import Json, failures
+from tilewright.cli.output import Json, Key, ProfileName, Url, connect, failures, results
+from tilewright.cli.progress import transfer_bar
+from tilewright.errors import UsageError
 
 
 def legalise(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file; with --server also an address or a digest.")],
     accelerator: Annotated[str, typer.Option("--for", help="An accelerator's profile: a name, or a .toml file.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Default: the model's name with .legal.onnx.")
@@ -33,14 +39,65 @@ def legalise(
     ] = "auto",
     whole: Annotated[bool, typer.Option("--whole", help="Refuse a model with a node that stays on the CPU.")] = False,
     dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
+    server: Annotated[bool, typer.Option("--server", help="Let the server do it, as a job.")] = False,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Bring a model to an accelerator that has few operators, here and without a server; ONNX out."""
+    """Bring a model to an accelerator that has few operators, here or with `--server` on the server; ONNX out.
+
+    With `--json`: the report, and `model`, the file.
+    """
     with failures(as_json, output):
-        words = [str(model), "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
-        words += ["--terms", str(terms), "--method", method]
-        words += [word for path in samples or () for word in ("--samples", str(path))]
-        words += [f"--dim={one}" for one in dim or ()]
-        words += ["--output", str(output)] if output else []
-        words += ["--whole"] if whole else []
-        run_here("compiler.legalise", words, as_json=as_json)
+        if not server:
+            words = [model, "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
+            words += ["--terms", str(terms), "--method", method]
+            words += [word for path in samples or () for word in ("--samples", str(path))]
+            words += [f"--dim={one}" for one in dim or ()]
+            words += ["--output", str(output)] if output else []
+            words += ["--whole"] if whole else []
+            run_here("compiler.legalise", words, as_json=as_json)
+            return
+        wanted = {"profile": _described(accelerator), "tolerance": tolerance, "judge": judge, "terms": terms}
+        wanted |= {"method": method, "whole": whole, "dims": given.sizes(dim)}
+        target = output or Path(given.file_name(model)).with_suffix(".legal.onnx")
+        given.demand_files(model, *(samples or ()))
+        source = given.fetched(model)
+        with connect(url, key, profile) as client:
+            with transfer_bar("upload", quiet=as_json) as progress:
+                sent = client.upload(source, progress=progress) if given.is_file(source) else source
+            said = given.given_of(name=given.name_of(None, model))
+            queued = client.legalise(sent, wanted, samples=samples or (), **said)
+            made.fetch(client, queued, target, show, as_json=as_json)
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """Which nodes stay on the CPU, how far outputs may be off, and the share on the accelerator, for people."""
+    lines = [
+        f"{row.get('operator')} {row.get('node')}: CPU, {row['reason']}"
+        for row in report.get("placement") or ()
+        if row.get("reason")
+    ]
+    for one in report.get("outputs") or ():
+        bound = "no bound" if one.get("proved") is None else f"at most {one['proved']:.3g}"
+        lines.append(f"output {one['name']}: {bound}, sampled {one['sampled']:.3g}, of {one['largest']:.3g}")
+    for when in ("before", "after"):
+        one = report.get(when) or {}
+        lines.append(
+            f"{when}: {100 * (one.get('share') or 0):.0f} % of {one.get('nodes')} nodes on {report.get('profile')}, "
+            f"{one.get('handovers')} hand-overs"
+        )
+    for line in (*lines, *(f"note: {notice}" for notice in report.get("notices") or ())):
+        results().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _described(accelerator: str) -> str | dict[str, Any]:
+    """A profile's name, or what its file says. Raises `UsageError` for a file that is missing or no TOML."""
+    path = Path(accelerator)
+    if path.suffix != ".toml":
+        return accelerator
+    try:
+        return {"name": path.stem, **tomllib.loads(path.read_text())}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{accelerator}: {error}", fix="give a name, or a .toml file with a profile") from None

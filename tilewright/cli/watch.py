@@ -34,7 +34,7 @@ def watch(
         ended.require_success()
         if not as_json:
             kind = job_kinds.find(ended.kind)
-            if kind and (kind.result or ended.made):
+            if kind and kind.name != "compile":
                 found = client.result(ended, kind.result) if kind.result else client.report(ended)["report"]
                 import_module(kind.cli).show(found)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -32,16 +33,26 @@ from service.jobs.submission.model_changes import ModelChange, change
 from service.jobs.submission.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 
-def changing(kind: JobKind, path: str, *, name: str, summary: str, description: str, example: dict[str, Any]) -> Gated:
+def changing(
+    kind: JobKind,
+    path: str,
+    *,
+    name: str,
+    summary: str,
+    description: str,
+    example: Mapping[str, Any],
+    with_samples: bool = True,
+) -> Gated:
     """A router with `POST path`, which takes a model as `POST /compile` does, the kind's options and samples.
 
-    name     of the operation
-    example  of options in the query, where the body is the model
+    name          of the operation
+    example       of options in the query, where the body is the model
+    with_samples  whether the kind takes samples
 
     The job goes to the device class that the options name as `target`, else to CPUs.
     """
     router = Gated(tags=[path.removeprefix("/")])
-    given = kind.options
+    given, parts = kind.options, (MODEL, DATA, OPTIONS, DIGEST, *([SAMPLES] if with_samples else []))
     assert given is not None, "a model is changed as options say"
 
     def options_of(plain: Any) -> Any:
@@ -54,7 +65,7 @@ def changing(kind: JobKind, path: str, *, name: str, summary: str, description: 
         summary=summary,
         description=inspect.cleandoc(description),
         responses=problem_responses(*QUOTAS, 404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 507),
-        openapi_extra={"requestBody": _body(kind)},
+        openapi_extra={"requestBody": _body(kind, with_samples=with_samples)},
     )
     @on_terms(Terms(Body.FILES, Lane.UPLOAD))
     async def change_model(
@@ -74,7 +85,7 @@ def changing(kind: JobKind, path: str, *, name: str, summary: str, description: 
         idempotency_key: IdempotencyKey = None,
     ) -> JobOut:
         priorities.allowed(caller, priority)
-        sent = await asked_for(request, here, caller, options, options_of, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
+        sent = await asked_for(request, here, caller, options, options_of, parts)
         asked = sent.wishes
         if asked.fresh:
             message = f"a {kind.name} has no field 'fresh'"
@@ -97,7 +108,7 @@ def changing(kind: JobKind, path: str, *, name: str, summary: str, description: 
     return router
 
 
-def _body(kind: JobKind) -> dict[str, Any]:
+def _body(kind: JobKind, *, with_samples: bool) -> dict[str, Any]:
     assert kind.options is not None
     return model_body(
         reference(kind.options),
@@ -106,6 +117,6 @@ def _body(kind: JobKind) -> dict[str, Any]:
             **properties(),
         },
         {"without samples": {"model": DIGEST_EXAMPLE, "options": kind.example}},
-        with_samples=True,
+        with_samples=with_samples,
         example=kind.example,
     )

@@ -9,10 +9,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from compiler.contract import LegaliseOptions
+from compiler.contract.legalisation import PROFILES
 from compiler.errors import InputsError, OptionsError, UnsupportedModel
-from compiler.legalise import LegaliseOptions, legalise
+from compiler.legalise import legalise
 from compiler.legalise.__main__ import main
-from compiler.legalise.profile import names
 from tests.compiler.quantize.models import Drawn
 
 
@@ -46,7 +47,7 @@ def run(path: Path, x: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize("activation", ["HardSwish", "Mish", "Gelu", "Softplus"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PROFILES)
 def test_the_legalised_model_runs_in_onnx_runtime_and_is_as_near_as_is_said(
     name: str, activation: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from httpx import Response
 
+from compiler.contract.job_kinds import PLACEMENT
 from service.blobs.local import LocalBlobs
 from service.config import Settings
 from service.db.engine import Database
@@ -217,6 +218,14 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ("POST", "/compressions"): (
             "create",
             lambda: client.post("/compressions", files={"model": b"m"}, data={"options": '{"sparsity": 0.5}'}),
+        ),
+        ("POST", "/legalisations"): (
+            "create",
+            lambda: client.post("/legalisations", files={"model": b"m"}, data={"options": '{"profile": "edgetpu"}'}),
+        ),
+        ("POST", "/placements"): (
+            "create",
+            lambda: client.post("/placements", files={"model": b"m"}, data={"options": json.dumps(PLACEMENT.example)}),
         ),
         ("POST", "/quantizations"): ("create", lambda: client.post("/quantizations", files={"model": b"m"})),
         ("POST", "/uploads"): ("create", lambda: client.post("/uploads", json={"bytes": 3})),

@@ -413,6 +413,32 @@ COMPRESSED: dict[str, Any] = {
 }
 
 
+LEGALISED = {
+    "profile": "edgetpu",
+    "before": {"share": 0.5, "nodes": 4, "handovers": 3},
+    "after": {"share": 0.75, "nodes": 8, "handovers": 1},
+    "placement": [
+        {"node": "head", "operator": "TopK", "where": "cpu", "reason": "edgetpu has no TopK"},
+        {"node": "stem", "operator": "Conv", "where": "accelerator", "reason": None},
+    ],
+    "outputs": [{"name": "y", "proved": None, "sampled": 0.0125, "largest": 3.5}],
+    "notices": ["no [samples] were given"],
+    "legalised_model": "0" * 64,
+}
+PLACED = {
+    "platform": "a board",
+    "about": "predicted",
+    "objective": "latency",
+    "chosen": {
+        "latency_ms": 2.5,
+        "frames_per_second": 400.0,
+        "placement": [{"devices": ["dsp"], "units": ["a", "b"], "begin_ms": 0.0, "end_ms": 2.5}],
+    },
+    "alone": {"dsp": {"latency_ms": 2.5, "frames_per_second": 400.0}, "tpu": None},
+    "svg": "<svg/>",
+}
+
+
 def compressing(server: Any, content: bytes) -> None:
     """The server does what is asked of it."""
     server.kind = "compression"
@@ -463,3 +489,58 @@ def test_compress_shows_every_layer_the_curve_and_each_output(command: Command, 
     for said in ("middle", "90%", "12.5", "50.25", "it is the first", "0.031", "75.0% of decisions", "2 held out"):
         assert said in done.stdout
     assert "your own data" in command("watch", JOB).stdout
+
+
+def test_legalise_sends_a_profile_s_file_and_says_what_stays_on_the_cpu(
+    command: Command, server: Any, model: Path, tmp_path: Path
+) -> None:
+    server.kind, server.links = "legalisation", {"legalised": f"/models/{'0' * 64}/file"}
+    server.answers["/legalisations"] = server.job(state="QUEUED")
+    server.answers[f"/jobs/{JOB}/report"] = {"report": LEGALISED}
+    headers = {"etag": f'"{hashlib.sha256(b"legal").hexdigest()}"'}
+    server.answers[f"/models/{'0' * 64}/file"] = httpx.Response(200, content=b"legal", headers=headers)
+    (tmp_path / "mine.toml").write_text('about = "my accelerator"')
+    done = command("legalise", model, "--for", tmp_path / "mine.toml", "--server", "--dim", "n=2")
+    assert done.exit_code == 0, done.output
+    assert model.with_suffix(".legal.onnx").read_bytes() == b"legal"
+    options = body(server, "/legalisations")["options"]
+    assert (options["profile"], options["dims"]) == ({"name": "mine", "about": "my accelerator"}, {"n": 2})
+    for said in (
+        "TopK head: CPU, edgetpu has no TopK",
+        "output y: no bound, sampled 0.0125, of 3.5",
+        "after: 75 % of 8 nodes on edgetpu, 1 hand-overs",
+        "note: no [samples] were given",
+    ):
+        assert said in done.stdout
+    assert "Conv" not in done.stdout
+    lost = command("legalise", model, "--for", tmp_path / "none.toml", "--server")
+    assert lost.exit_code == 2
+    assert "none.toml" in lost.output
+
+
+def test_place_sends_the_files_that_a_platform_names_and_writes_the_drawing(
+    command: Command, server: Any, model: Path, tmp_path: Path
+) -> None:
+    server.kind = "placement"
+    server.answers["/placements"] = server.job(state="QUEUED")
+    server.answers[f"/jobs/{JOB}/report"] = {"report": PLACED}
+    (tmp_path / "times.json").write_text('{"conv1": 0.5}')
+    (tmp_path / "mine.toml").write_text('about = "my accelerator"')
+    devices = '[devices.dsp.records]\nfile = "times.json"\n[devices.tpu.accelerator]\nprofile = "mine.toml"\n'
+    (tmp_path / "p.toml").write_text(devices)
+    given = ("place", model, "--platform", tmp_path / "p.toml", "--server", "--svg", tmp_path / "lanes.svg")
+    done = command(*given, "--carry", "out=in")
+    assert done.exit_code == 0, done.output
+    options = body(server, "/placements")["options"]
+    assert options["carry"] == {"out": "in"}
+    assert options["platform"]["devices"] == {
+        "dsp": {"records": {"times": {"conv1": 0.5}}},
+        "tpu": {"accelerator": {"profile": {"name": "mine", "about": "my accelerator"}}},
+    }
+    assert (tmp_path / "lanes.svg").read_text() == "<svg/>"
+    for said in ("0.000 to     2.500 ms  dsp: 2 units, a ... b", "dsp alone: 2.500 ms", "tpu alone: cannot run it"):
+        assert said in done.stdout
+    (tmp_path / "times.json").unlink()
+    lost = command(*given)
+    assert lost.exit_code == 2
+    assert "times.json" in lost.output

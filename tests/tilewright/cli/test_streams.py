@@ -29,7 +29,7 @@ from tests.compiling import compile_file
 from tests.tilewright.cli.test_generate import IDS, Opened
 from tests.tilewright.cli.test_server_facts import RECORD
 from tests.tilewright.cli.test_server_owners import ENTRY, HOOK, HOOK_ID, KEY, KEY_ID, NEW, OWNER, QUOTAS, SENT
-from tests.tilewright.cli.test_server_work import BATCH, COMPARED, COMPRESSED, PREFLIGHT, QUANTIZED
+from tests.tilewright.cli.test_server_work import BATCH, COMPARED, COMPRESSED, LEGALISED, PLACED, PREFLIGHT, QUANTIZED
 from tests.tilewright.cli.test_share import SHARE
 from tests.tilewright.cli.test_workload import SHORT
 from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, FakeServer
@@ -78,8 +78,10 @@ ROWS: tuple[Row, ...] = (
     Row("compress @/m.onnx -o @/c.onnx", "@/c.onnx", f"model {'0' * 64}, job {JOB}"),
     Row("minimise @/m.onnx", "@/m.minimised.onnx: found"),
     Row("legalise @/m.onnx --for ethos-u55-128", "placed", "slow [here]"),
+    Row("legalise @/m.onnx --for edgetpu --server -o @/l.onnx", "@/l.onnx", f"model {'0' * 64}, job {JOB}"),
     Row("accelerate @/m.onnx --target npu:ethos-u55-128", "placed", "slow [here]"),
     Row("place @/m.onnx --platform @/p.toml", "placed", "slow [here]"),
+    Row("place @/m.onnx --platform @/p.toml --server", "for latency: 2.500 ms, 400.00 frames per second"),
     Row("jobs", JOB),
     Row("compare JOB OTHER", "threads=4"),
     Row("watch JOB", ARTIFACT, "done: tilewright download", alone=True),
@@ -187,7 +189,8 @@ def folder(made: Path, model: Path, tmp_path: Path) -> Path:
     for name in ("model.tw", "light.tw", "light.weights"):
         (tmp_path / name).symlink_to(made / name)
     (tmp_path / "m.onnx").write_bytes(model.read_bytes())
-    (tmp_path / "p.toml").write_text("")
+    (tmp_path / "p.toml").write_text('about = "a board"\n[devices.dsp.records]\nfile = "dsp.json"\n')
+    (tmp_path / "dsp.json").write_text('{"conv1": 0.5}')
     write_npz(tmp_path / "in.npz", {"x": np.ones(3, np.float32)})
     signer = Signer(tmp_path / "key")
     (tmp_path / "lab.pem").write_text(signer.public.pem)
@@ -305,8 +308,8 @@ def _server(server: FakeServer) -> None:
 
 def _changing(server: FakeServer, kind: str, path: str, report: Any) -> None:
     """The server's jobs are those that make a model."""
-    made = "quantized" if kind == "quantization" else "compressed"
-    server.kind, server.links = kind, {made: f"/models/{'0' * 64}/file"}
+    made = {"quantization": "quantized", "compression": "compressed", "legalisation": "legalised"}.get(kind, "")
+    server.kind, server.links = kind, {made: f"/models/{'0' * 64}/file"} if made else {}
     server.answers[path] = server.job(state="QUEUED")
     server.answers[f"/jobs/{JOB}/report"] = {"report": report}
     headers = {"etag": f'"{hashlib.sha256(b"onnx").hexdigest()}"'}
@@ -322,7 +325,12 @@ def test_results_are_on_standard_output_and_talk_is_not(
         server.state = "QUEUED"
     if row.words.startswith(("queue send", "queue drop", "queue")) and not row.words.startswith("queue add"):
         stands.request = Queue().add(folder / "m.onnx", {}, {}, ()).id
-    for name, path, report in (("quantize", "/quantizations", QUANTIZED), ("compress", "/compressions", COMPRESSED)):
+    for name, path, report in (
+        ("quantize", "/quantizations", QUANTIZED),
+        ("compress", "/compressions", COMPRESSED),
+        ("legalise", "/legalisations", LEGALISED),
+        ("place", "/placements", PLACED),
+    ):
         if row.words.startswith(name):
             _changing(server, path[1:-1], path, report)
 

@@ -17,7 +17,16 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
-from compiler.contract import BenchmarkOptions, CompileOptions, CompressOptions, QuantizeOptions, bundle_digest
+from compiler.contract import (
+    BenchmarkOptions,
+    CompileOptions,
+    CompressOptions,
+    LegaliseOptions,
+    PlaceOptions,
+    QuantizeOptions,
+    bundle_digest,
+    job_kinds,
+)
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from service.blobs.members import member
@@ -287,6 +296,26 @@ def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: WorkerCo
     content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
     (weights,) = [onnx.numpy_helper.to_array(one) for one in content.graph.initializer if one.name == "w1"]
     assert np.count_nonzero(weights) < weights.size
+
+
+def test_a_model_is_legalised_to_one_of_its_owner_and_placed_on_a_platform(office: Any, worker: WorkerContext) -> None:
+    """Both in the real child behind its walls."""
+    upload(office)
+    wanted = ModelChange("legalisation", office.owner, office.model, LegaliseOptions("relu-conv-add"))
+    job_id = change(office.db, wanted, limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
+    report = office.job(job_id).report
+    assert report["after"]["share"] == 1.0
+    assert {"load", "search", "write"} <= set(office.said(job_id))
+    legal = report["legalised_model"]
+    example = job_kinds.PLACEMENT.example
+    placed = ModelChange("placement", office.owner, legal, PlaceOptions.from_json(example))
+    job_id = change(office.db, placed, limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
+    report = office.job(job_id).report
+    assert (report["predicted"], report["objective"]) == (True, "throughput")
+    assert {*report["alone"]} == {"arm", "tpu"}
+    assert report["svg"].startswith("<svg")
 
 
 def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, worker: WorkerContext) -> None:
