@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from bench import report
+from bench.devices import published
 from bench.devices.described import NAMES, described
 from bench.devices.predicted import NETWORKS, can_predict, predicted
 from bench.subject import Subject
@@ -59,10 +60,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--budget", type=float, default=24.0, metavar="S", help="to tune in (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each (default: %(default)s)")
     parser.add_argument("--platform", metavar="NAME", help=f"predict on a described platform: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--fit", action="store_true", help="fit a platform's constants to published times; nothing runs"
+    )
     parser.add_argument("--predicted", action="store_true", help=f"(default of MODEL: {', '.join(NETWORKS)}) {AWAY}")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
+    if given.fit:
+        print(published.table(published.CORAL, published.fitted()), end="")
+        return 0
     if given.platform is not None:
         if given.platform not in NAMES or given.models:
             parser.error(f"--platform takes one of {', '.join(NAMES)}, and its model is part of it")

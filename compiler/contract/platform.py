@@ -29,6 +29,7 @@ class Formula:
     """Times by a formula: `max(macs / rate, bytes / rate)` of sums of products, elements / rate of all else.
 
     macs, elements  per second: multiply-accumulates; elements of other operators' results
+    depthwise       multiply-accumulates per second of convolutions with a group for each channel; None: as `macs`
     bytes           per second of operands and results from memory; None: never what limits
     call            seconds of each stage that begins; `operator` of each operator that computes something
     element_bytes   of an element, as it is stored and sent
@@ -37,6 +38,7 @@ class Formula:
 
     macs: Rate
     elements: Rate
+    depthwise: Rate | None = None
     bytes: Rate | None = None
     call: Seconds = 0.0
     operator: Seconds = 0.0
@@ -52,11 +54,13 @@ class Accelerator:
 
     profile      a name, a file beside the platform's, or the fields of one
     operators    further operators that it carries out without constraints: the profile lists what `legalise` may write
+    operator     seconds of each operator that computes something
     call, macs, elements, memory, streamed  instead of the profile's
     """
 
     profile: Text | dict[str, Any]
     operators: tuple[Text, ...] = ()
+    operator: Seconds = 0.0
     call: Seconds | None = None
     macs: Rate | None = None
     elements: Rate | None = None

@@ -4,7 +4,8 @@
     accelerator  the same without bytes, and only what the profile carries out; weights that do not fit are streamed
     records      what the file says, else the formula, else it cannot run there
 
-Operators that only say how a tensor is seen cost nothing and run anywhere.
+Operators that only say how a tensor is seen cost nothing and run anywhere. An elementwise operator of which the only
+operand is a product that nothing else reads costs nothing where that product runs: the kernel's end does it.
 """
 
 from __future__ import annotations
@@ -151,17 +152,18 @@ class _Model:
         return self._by_formula(node, formula), None
 
     def _by_formula(self, node: Node, formula: Formula) -> float:
-        if node.op in SEEN:
+        if node.op in SEEN or ends_product(self.graph, node):
             return 0.0
         if node.op in PRODUCTS:
-            seconds = operations(node, self.graph.type) / 2 / formula.macs
+            rate = formula.depthwise if formula.depthwise and is_depthwise(self.graph, node) else formula.macs
+            seconds = operations(node, self.graph.type) / 2 / rate
             if formula.bytes is not None:
                 touched = {*node.used, *node.outputs}
                 moved = sum(self.graph.type(value).elements for value in touched) * formula.element_bytes
                 steps = self.graph.type(node.used[0]).dims[0] if node.op in having(Trait.RECURRENT) else 1
                 seconds = max(seconds, moved * steps / formula.bytes)
         else:
-            seconds = _elements(self.graph, node) / formula.elements
+            seconds = elements_of(self.graph, node) / formula.elements
         return formula.operator + seconds
 
     def _on_accelerator(self, node: Node, given: Accelerator) -> tuple[float, str | None]:
@@ -172,13 +174,30 @@ class _Model:
             reason = self.profile.refusal(node, Types(self.graph.values), self.graph.constants)
             if reason is not None:
                 return UNSUPPORTED, reason
+        if ends_product(self.graph, node):
+            return 0.0, None
         cost = self.profile.cost
         if node.op in PRODUCTS:
-            return operations(node, self.graph.type) / 2 / (given.macs or cost.macs), None
-        return _elements(self.graph, node) / (given.elements or cost.elements), None
+            return given.operator + operations(node, self.graph.type) / 2 / (given.macs or cost.macs), None
+        return given.operator + elements_of(self.graph, node) / (given.elements or cost.elements), None
 
 
-def _elements(graph: Graph, node: Node) -> int:
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether a convolution has a group for each channel of its operand."""
+    return node.op == "Conv" and node.attrs.get("group", 1) == graph.type(node.used[0]).dims[1] != 1
+
+
+def ends_product(graph: Graph, node: Node) -> bool:
+    """Whether an operator is done on the results of a product before they are stored."""
+    moving = [value for value in node.used if value not in graph.constants]
+    if node.op not in having(Trait.ELEMENTWISE) or len(moving) != 1 or len(graph.readers[moving[0]]) != 1:
+        return False
+    before = graph.producer.get(moving[0])
+    return before is not None and before.op in PRODUCTS
+
+
+def elements_of(graph: Graph, node: Node) -> int:
+    """Elements that an operator makes, or those of its first operand where these are more."""
     read = graph.type(node.used[0]).elements if node.used and node.op != "Gather" else 0
     return max(sum(graph.type(value).elements for value in node.outputs), read)
 
