@@ -46,7 +46,6 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     Reading,
     Shape,
 )
-from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.codegen.fragments import (
     MMA_M,
     MMA_N,
@@ -60,6 +59,7 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
+from compiler.devices.cuda.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.forms.integer import Operand as Bytes

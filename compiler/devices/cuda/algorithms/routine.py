@@ -10,9 +10,9 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.boxes import lower_select_boxes
 from compiler.devices.cuda.algorithms.forest import forest_ns, lower_forest
-from compiler.devices.cuda.algorithms.model import seconds
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert
+from compiler.devices.cuda.model import seconds
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine

@@ -15,7 +15,7 @@ from math import ceil
 from typing import ClassVar
 
 from compiler.devices.cuda.algorithms.contraction.operand import access_of, half_of, source
-from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
+from compiler.devices.cuda.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.normal_form import Slots

@@ -28,7 +28,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
 )
 from compiler.devices.cuda.algorithms.image.geometry import as_few_channels
 from compiler.devices.cuda.algorithms.image.staging import HELD, Extents, extents_of
-from compiler.devices.cuda.algorithms.model import STALL
+from compiler.devices.cuda.model import STALL
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload

@@ -27,8 +27,8 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     product_registers,
     steps_of,
 )
-from compiler.devices.cuda.algorithms.model import PORT_BYTES, STALL
 from compiler.devices.cuda.algorithms.normalised.geometry import Rows, element_of, rows_of
+from compiler.devices.cuda.model import PORT_BYTES, STALL
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload

@@ -32,8 +32,8 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     splits,
     steps_of,
 )
-from compiler.devices.cuda.algorithms.model import STALL
 from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
+from compiler.devices.cuda.model import STALL
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.channelwise import Side
 from compiler.forms.normal_form import Slots

@@ -32,9 +32,9 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     steps_of,
 )
 from compiler.devices.cuda.algorithms.integer import shape_of_bytes
-from compiler.devices.cuda.algorithms.model import PORT_BYTES
 from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import MMA_M
+from compiler.devices.cuda.model import PORT_BYTES
 from compiler.devices.cuda.target import CudaTarget
 from compiler.encodings.blocks import WIDTHS
 from compiler.encodings.zeros import CLASSES
