@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from itertools import product as points
 from typing import ClassVar
 
 from compiler.codegen.functions import decode
@@ -24,28 +24,8 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.operand import access_of
 from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.reading import Computed, reading
-from compiler.devices.cuda.algorithms.contraction.tiles import (
-    CHAIN_CYCLES,
-    ELEMENT_CYCLES,
-    LATENCY_NS,
-    MEETING_NS,
-    MOST_HELD,
-    MOST_OFFSET,
-    MOST_PROPOSALS,
-    MOST_REGISTERS,
-    PARTS,
-    SHARED_BYTES_PER_CLOCK,
-    STAGES,
-    STEP_BYTES,
-    STEP_NS,
-    WARP,
-    WARP_TILES,
-    Reading,
-    Shape,
-)
 from compiler.devices.cuda.codegen.fragments import (
     MMA_M,
     MMA_N,
@@ -59,21 +39,37 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
-from compiler.devices.cuda.model import PORT_BYTES, seconds, share
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.products.costs import (
+    MOST_HELD,
+    Block,
+    cheapest,
+    divides,
+    multiplied,
+    pipelined_block,
+    product_registers,
+)
+from compiler.devices.cuda.products.operand import access_of
+from compiler.devices.cuda.products.tiles import (
+    ELEMENT_CYCLES,
+    MOST_OFFSET,
+    MOST_PROPOSALS,
+    STAGES,
+    WARP_TILES,
+    Reading,
+    Shape,
+    Sizes,
+    depths_of,
+    parts_of,
+)
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.forms.integer import Operand as Bytes
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Cast, Const, Expr, Where
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
-from compiler.ir.tile import Level, Tile
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
-
-FRAGMENT_DEPTH = 32
-"""Bytes of k in one matrix instruction."""
-RATE = 2 * 0.8
-"""Multiply-adds of bytes for one of fp16, and how near a warp comes to that."""
 
 
 def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
@@ -88,15 +84,12 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
     shape = shape_of_bytes(form, workload)
     if shape is None:
         return []
-    packed, b = form.packing(workload, 1) is not None, form.b.value
-    b_count = 16 if packed else access_of(b, form.view.k[-1], Slots(workload), b.dtype).count
-    works = (_Work(form, tile, shape.a, b_count) for tile in _tiles(shape.depth))
-    found = [
-        Proposal(work.tile, seconds(work.ns(target), target), share=share(work.blocks, target))
-        for work in works
-        if work.fits(target)
-    ]
-    return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+    if form.packing(workload, 1) is None:
+        b = form.b.value
+        count = access_of(b, form.view.k[-1], Slots(workload), b.dtype).count
+        shape = replace(shape, b=Reading(count, is_copy=count > 1))
+    blocks = ((sizes, _block(shape, sizes, target)) for sizes in _sizes(shape))
+    return cheapest(blocks, MOST_PROPOSALS, target, lambda sizes: Tile("integer", sizes.levels("warp")))
 
 
 def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None:
@@ -115,98 +108,27 @@ def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None
     return Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
 
 
-def _tiles(depth: int) -> Iterator[Tile]:
-    for m, n, warp_m, warp_n in WARP_TILES:
-        for step in STEP_BYTES:
-            steps = -(-depth // step)
-            for stages in STAGES:
-                for parts in PARTS:
-                    whole = -(-steps // -(-steps // parts)) == parts
-                    if stages <= max(steps + 1, 2) and whole:
-                        grid = (Level("grid", (("k", parts),)),) if parts > 1 else ()
-                        block = Level("block", (("m", m), ("n", n), ("k", step), ("stages", stages)))
-                        yield Tile("integer", (*grid, block, Level("warp", (("m", warp_m), ("n", warp_n)))))
+def _sizes(shape: Shape) -> Iterator[Sizes]:
+    """Of all tiles, however many blocks there are."""
+    for tile, depth in points(WARP_TILES, depths_of(shape.element)):
+        steps = -(-shape.depth // depth)
+        for stages, parts in points(STAGES, parts_of(steps)):
+            if stages <= max(steps + 1, 2):
+                yield Sizes(*tile, depth, stages, parts)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One tile and what it costs; B is brought `b_count` bytes at once."""
-
-    form: IntegerContraction
-    tile: Tile
-    a: Reading
-    b_count: int
-
-    @property
-    def _block(self) -> tuple[int, int, int, int]:
-        """m, n, k and stages."""
-        m, n, k, stages = (self.tile.extent("block", axis) for axis in ("m", "n", "k", "stages"))
-        return m, n, k, stages
-
-    @property
-    def _warp(self) -> tuple[int, int]:
-        return self.tile.extent("warp", "m"), self.tile.extent("warp", "n")
-
-    @property
-    def parts(self) -> int:
-        return self.tile.extent("grid", "k", 1)
-
-    @property
-    def threads(self) -> int:
-        (m, n, _, _), (warp_m, warp_n) = self._block, self._warp
-        return m // warp_m * (n // warp_n) * WARP
-
-    @property
-    def blocks(self) -> int:
-        view, (m, n, _, _) = self.form.view, self._block
-        return view.batches * -(-view.rows // m) * -(-view.columns // n) * self.parts
-
-    @property
-    def shared_bytes(self) -> int:
-        m, n, k, stages = self._block
-        return max(stages * (m + n) * (k + 16), m * (n + 8) * 4)
-
-    @property
-    def _gathered(self) -> int:
-        """Bytes that a thread takes one by one in a step."""
-        m, n, k, _ = self._block
-        rows = m * (self.a.count == 1) + n * (self.b_count == 1)
-        return rows * k // self.threads
-
-    @property
-    def registers(self) -> int:
-        warp_m, warp_n = self._warp
-        return warp_m * warp_n // WARP + (warp_m + warp_n) // 2 + self._gathered + 56
-
-    def fits(self, target: CudaTarget) -> bool:
-        m, n, k, _ = self._block
-        return (
-            self.shared_bytes <= target.block_shared_bytes
-            and self.registers <= MOST_REGISTERS
-            and self._gathered <= MOST_HELD
-            and k * min(m, n) % self.threads == 0
-        )
-
-    def ns(self, target: CudaTarget) -> float:
-        """Nanoseconds of all waves of blocks: each the latency of its first bytes, its steps, and its results."""
-        m, n, k, stages = self._block
-        held = max(target.blocks_at_once(self.threads, self.registers, self.shared_bytes), 1)
-        together = min(held, -(-self.blocks // target.multiprocessors))
-        waves = -(-self.blocks // (together * target.multiprocessors))
-        steps = ceil(ceil(self.form.view.depth / k) / self.parts)
-        busy = min(self.blocks, target.multiprocessors)
-        per_ns = min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
-        read = self.threads // WARP * sum(self._warp) * k / SHARED_BYTES_PER_CLOCK
-        gathered = self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
-        cycles = max(m * n * k / (target.mma_per_clock * RATE), read) + gathered
-        chain = k // FRAGMENT_DEPTH * CHAIN_CYCLES / target.clock_ghz
-        waiting = LATENCY_NS if self._gathered or not self.a.is_copy else LATENCY_NS / (stages - 1)
-        step = max(
-            together * (m + n) * k / per_ns, together * cycles / target.clock_ghz + STEP_NS, chain + STEP_NS, waiting
-        )
-        sums = m * n * 4 / per_ns
-        end = sums * together if self.parts == 1 else MEETING_NS + sums * (together + self.parts)
-        return waves * (LATENCY_NS + steps * step + end)
+def _block(shape: Shape, sizes: Sizes, target: CudaTarget) -> Block | None:
+    """A product's, with bytes that threads take one by one, if they divide evenly."""
+    threads = sizes.shares * WARP
+    rows = sizes.m * (shape.a.count == 1) + sizes.n * (shape.b is not None and shape.b.count == 1)
+    gathered = rows * sizes.depth // threads
+    if gathered > MOST_HELD or not divides(sizes, threads):
+        return None
+    cycles, chain_ns = multiplied("mma_integer", sizes, 1, target)
+    cycles += gathered * threads / WARP * ELEMENT_CYCLES / 4
+    registers = product_registers("mma_integer", sizes) + gathered + 56
+    step_bytes = (sizes.m + sizes.n) * sizes.depth
+    return pipelined_block(shape, sizes, threads, registers, step_bytes, cycles, chain_ns)
 
 
 INSTRUCTIONS: Mapping[tuple[DType, DType], str] = {

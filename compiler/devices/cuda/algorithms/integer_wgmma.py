@@ -21,13 +21,7 @@ from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
 from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
-from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
-    cheapest_by_warpgroups,
-    has_warpgroups,
-    is_copied_whole,
-)
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes, shape_of_bytes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
@@ -35,6 +29,8 @@ from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.panels import BlockPanels, SummedPanels
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SummedSparsePanels
+from compiler.devices.cuda.products.tiles import MOST_OFFSET
+from compiler.devices.cuda.products.warpgroups import cheapest_by_warpgroups, has_warpgroups, is_copied_whole
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.ir.machine import Workload

@@ -1,8 +1,7 @@
 """Products and convolutions by tensor cores or multiply-adds, block tile by block tile.
 
-tiles        the legal tiles of warps and what they should take
+tiles        the legal tiles of warps and of threads
 wgmma_tiles  those of warpgroups, for large products of 16-bit operands on sm_90a
-operand      how the rows of a product are reached
 reading      operands on their way to shared memory
 lowering     the CUDA C++ of both
 wgmma        what warpgroups do in their own way

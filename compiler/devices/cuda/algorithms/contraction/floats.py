@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
 from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
@@ -18,6 +17,7 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rows import Swizzled
+from compiler.devices.cuda.products.operand import half_of, without_widening
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.ir.expr import Expr, Load

@@ -14,11 +14,11 @@ from functools import cached_property
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.operand import Access, access_of, source
 from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
+from compiler.devices.cuda.products.operand import Access, access_of, source
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load, conjuncts
 from compiler.ir.index import Axis, Index

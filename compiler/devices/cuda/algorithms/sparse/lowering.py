@@ -25,7 +25,6 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.floats import plain_a
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
@@ -40,6 +39,7 @@ from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
 from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
+from compiler.devices.cuda.products.operand import half_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.expr import Expr

@@ -18,7 +18,6 @@ from typing import ClassVar
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.floats import CALLED, plain_stage_bytes, product_by
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.pipeline import PIPELINE, fill, prefetch
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.integer import (
@@ -34,6 +33,7 @@ from compiler.devices.cuda.codegen.fragments import Product
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import KEPT, Operand, Packed
 from compiler.devices.cuda.codegen.vector_panels import VectorPanels
+from compiler.devices.cuda.products.operand import half_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload
