@@ -9,7 +9,7 @@ fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments 
                    ("3xTF32"), of a few k at a time: long sums are those of threads
     FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring
                    rows
-    WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `contraction.wgmma`
+    WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `products.wgmma`
                    (of bytes: `integer_wgmma`)
 """
 

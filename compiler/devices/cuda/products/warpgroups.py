@@ -19,13 +19,12 @@ from compiler.devices.cuda.products.costs import (
 )
 from compiler.devices.cuda.products.operand import PIECES
 from compiler.devices.cuda.products.tiles import Shape, Sizes, depths_of, sizes_of
+from compiler.devices.cuda.products.wgmma import WARPGROUP, WGMMA_M
 from compiler.devices.cuda.target import MOST_REGISTERS, CudaTarget
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 MOST_PROPOSALS = 24
-WARPGROUP = 128
-WGMMA_M = 64
 WARPGROUP_TILES = (
     *((64, 32, 64, 32), (64, 64, 64, 64), (64, 96, 64, 96), (64, 128, 64, 128), (64, 192, 64, 192), (64, 256, 64, 256)),
     *((64, 128, 64, 64), (64, 256, 64, 128), (128, 32, 64, 32), (128, 64, 64, 64), (128, 96, 64, 96)),

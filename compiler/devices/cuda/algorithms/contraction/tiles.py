@@ -1,6 +1,6 @@
 """Legal tiles of products on a GPU, for `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
 
-They are lowered by `compiler.devices.cuda.algorithms.contraction.lowering`, and cost what `products.costs` says.
+They are lowered by `compiler.devices.cuda.products.lowering`, and cost what `products.costs` says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Legal tiles of products by warpgroups (`compiler.devices.cuda.algorithms.contraction.wgmma`).
+"""Legal tiles of products by warpgroups (`compiler.devices.cuda.products.wgmma`).
 
 They are large block tiles of large products.
 """

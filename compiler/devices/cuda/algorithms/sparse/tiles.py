@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
+from compiler.devices.cuda.products.bytes import shape_of_bytes
 from compiler.devices.cuda.products.costs import (
     CHAIN_CYCLES,
     SHARED_BYTES_PER_CLOCK,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_integer
 from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
 from compiler.devices.cuda.algorithms.sparse.warpgroups import STEP_BYTES
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
+from compiler.devices.cuda.products.bytes import shape_of_bytes
 from compiler.devices.cuda.products.costs import Block, cheapest
 from compiler.devices.cuda.products.tiles import MOST_OFFSET, Shape, Sizes, sizes_of
 from compiler.devices.cuda.products.warpgroups import (
@@ -21,11 +21,11 @@ from compiler.devices.cuda.products.warpgroups import (
     MOST_PROPOSALS,
     RATE,
     STAGES,
-    WGMMA_M,
     has_warpgroups,
     is_copied_whole,
     warpgroup_block,
 )
+from compiler.devices.cuda.products.wgmma import WGMMA_M
 from compiler.devices.cuda.target import CudaTarget
 from compiler.encodings.two_of_four import GROUP, KEPT
 from compiler.ir.machine import Workload

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import MMA_M
+from compiler.devices.cuda.products.bytes import shape_of_bytes
 from compiler.devices.cuda.products.costs import LATENCY_NS, PER_CLOCK, Block, Stage, cheapest, dense_block
 from compiler.devices.cuda.products.operand import PIECES
 from compiler.devices.cuda.products.tiles import (

@@ -7,9 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from compiler.devices.cuda.algorithms import BY_NAME
-from compiler.devices.cuda.algorithms.contraction.floats import Floats
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.pipeline import Even, Pipeline
+from compiler.devices.cuda.algorithms.contraction.lowering import Floats
 from compiler.devices.cuda.algorithms.image.lowering import ImageFlow, ImageOperands
 from compiler.devices.cuda.algorithms.integer import Integers
 from compiler.devices.cuda.algorithms.integer_wgmma import WarpgroupIntegers
@@ -17,6 +15,8 @@ from compiler.devices.cuda.algorithms.normalised.lowering import NormalisedOpera
 from compiler.devices.cuda.algorithms.separable.lowering import WindowFlow, WindowOperands
 from compiler.devices.cuda.algorithms.sparse.lowering import Bytes, Halves, Kept
 from compiler.devices.cuda.algorithms.vector_sparse.lowering import KeptBytes, KeptFloats, NumberedPipeline, PanelSteps
+from compiler.devices.cuda.products.lowering import CudaContraction
+from compiler.devices.cuda.products.pipeline import Even, Pipeline
 
 OPERANDS = (
     *(Floats, Integers, WarpgroupIntegers, Kept, KeptFloats, KeptBytes),
