@@ -45,8 +45,6 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 NAME = "wgmma_integer"
-INSTRUCTIONS: Mapping[DType, str] = {DType.I8: "tw_wgmma_k32_s8", DType.U8: "tw_wgmma_k32_u8_s8"}
-"""By the dtype of A."""
 
 
 def cuda_integer_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
@@ -86,14 +84,6 @@ def lower_cuda_integer_wgmma(name: str, workload: Workload, tile: Tile, target: 
 
 
 @dataclass(frozen=True)
-class ByteWgmmaProduct(WgmmaProduct):
-    """A of bytes of either kind by B of signed ones."""
-
-    sum_type: ClassVar[str] = "int"
-    instructions: ClassVar[Mapping[DType, str]] = INSTRUCTIONS
-
-
-@dataclass(frozen=True)
 class WarpgroupIntegers:
     """Operands of bytes, multiplied by warpgroups; B is packed, and has no zero point."""
 
@@ -102,10 +92,10 @@ class WarpgroupIntegers:
     header: ClassVar[str] = WGMMA_HEADER
     called: ClassVar[Mapping[str, str]] = {NAME: "8-bit tensor cores, by warpgroups"}
 
-    def product(self, of: CudaContraction) -> ByteWgmmaProduct:
+    def product(self, of: CudaContraction) -> WgmmaProduct:
         """By warpgroups."""
         m, n, part_m, part_n = (of.tile.extent(level, axis) for level in ("block", "warpgroup") for axis in "mn")
-        return ByteWgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
+        return WgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
 
     def a(self, of: CudaContraction) -> Operand:
         """Bytes, the zero point where they are padded."""

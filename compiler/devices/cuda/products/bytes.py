@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
@@ -28,7 +27,7 @@ from compiler.devices.cuda.codegen.fragments import (
 )
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.panels import SummedPanels
-from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
+from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SummedSparsePanels
 from compiler.devices.cuda.products.lowering import CudaContraction
 from compiler.devices.cuda.products.operand import access_of
@@ -62,7 +61,6 @@ class IntegerProduct(MmaProduct):
     b_element: DType
     row_sums: bool
     column_sums: bool
-    sum_type: ClassVar[str] = "int"
 
     def declare(self, writer: Writer, depth: int) -> None:
         """Sums of 0 in int32, those of rows where they are needed, and the place of the warp in the tile."""
@@ -87,31 +85,6 @@ class IntegerProduct(MmaProduct):
             writer.line(f"const unsigned ones_a[4] = {{{', '.join([ONES] * 4)}}};")
             with unrolled(writer, columns, "j"):
                 writer.line(f"{instruction}(column_sums[j], ones_a, b[j]);")
-
-
-@dataclass(frozen=True)
-class Filled(Computed):
-    """Pieces of bytes that go through registers, because what pads them is `padding` instead of 0."""
-
-    padding: Expr
-
-    @property
-    def _is_plain(self) -> bool:
-        return False
-
-    def put(self, writer: Writer) -> None:
-        """Stores the pieces to shared memory, with the padding's value where the tensor ends."""
-        side, name, count = self.side, self.side.name, self.access.count
-        ctype = CUDA_TYPES[side.element]
-        kind = f"tw_vector<{ctype}, {count}>"
-        writer.line(f"const {ctype} padding = {self._emitter(writer).scalar(self.padding)};")
-        with unrolled(writer, self._passes, "i"):
-            writer.line(f"{kind} piece = {name}_held[i];")
-            with writer.block(f"if (!{name}_there[i])"), unrolled(writer, count, "part"):
-                writer.line("piece.element[part] = padding;")
-            row = f"{name}_row + i * {self._down}"
-            skip = f"if ({row} < {side.tile}) " if self._may_overrun else ""
-            writer.line(f"{skip}*({kind} *)(into + {side.layout.place(f'({row})', f'{name}_piece')}) = piece;")
 
 
 def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None:
@@ -148,7 +121,7 @@ def take_zero_points(writer: Writer, of: CudaContraction, form: IntegerContracti
     elements = {name: buffer.dtype for name, buffer in of.slots.buffers.items()}
     emitter = CudaEmitter(writer, of.slots.address, elements)
     rows, columns, _ = product.sums
-    filled = isinstance(of.a, Filled)
+    filled = isinstance(of.a, Computed) and of.a.padding is not None
     depth = of.steps * of.depth if filled else view.depth
     if product.row_sums and product.column_sums:
         past = f"past_step * {of.depth}"
@@ -185,7 +158,7 @@ def reading_bytes(side: Side, operand: Bytes, slots: Slots) -> Operand:
     access = access_of(side.value, side.k[-1], slots, side.element)
     if access.is_copy and side.depth % access.count == 0:
         pieces = access.within(side.kept, side.element) if side.kept else access
-        return Filled(side, slots, pieces, padding)
+        return Computed(side, slots, pieces, padding)
     return reading(replace(side, value=_or(operand, padding)), slots)
 
 

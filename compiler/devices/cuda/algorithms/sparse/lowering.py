@@ -24,8 +24,8 @@ from typing import ClassVar, Protocol
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
-from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
-from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseByteWgmmaProduct, SparseWgmmaProduct
+from compiler.devices.cuda.algorithms.sparse.product import SparseProduct
+from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseWgmmaProduct
 from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
@@ -174,8 +174,8 @@ class Bytes:
         """By warps sums of B come from one more product; by warpgroups they are packed."""
         dtype, extents = self.form.a.value.dtype, _extents(of, by_warpgroups)
         if by_warpgroups:
-            return SparseByteWgmmaProduct(dtype, *extents)
-        return SparseByteProduct(dtype, *extents, column_sums=self._has_zero)
+            return SparseWgmmaProduct(dtype, *extents)
+        return SparseProduct(dtype, *extents, column_sums=self._has_zero)
 
     def weights(self, of: CudaContraction) -> tuple[Expr, DType]:
         """Signed bytes."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.fragments import MMA_M, unrolled
@@ -91,10 +90,3 @@ class SparseWgmmaProduct(Warpgroups):
             writer.line(f"{self.sum_type} *const at = sums + (group_m + j * 8 + lane % 4 * 2) * {pitch} + {column};")
             for element, offset in enumerate((0, pitch, 8, pitch + 8)):
                 writer.line(f"at[{offset}] = acc[i][j * 4 + {element}];")
-
-
-@dataclass(frozen=True)
-class SparseByteWgmmaProduct(SparseWgmmaProduct):
-    """The same of bytes, summed in int32."""
-
-    sum_type: ClassVar[str] = "int"
