@@ -75,7 +75,11 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
         count = access_of(b, form.view.k[-1], Slots(workload), b.dtype).count
         shape = replace(shape, b=Reading(count, is_copy=count > 1))
     blocks = ((sizes, _block(shape, sizes, target)) for sizes in _sizes(shape))
-    return cheapest(blocks, MOST_PROPOSALS, target, lambda sizes: Tile("integer", sizes.levels("warp")))
+
+    def tile(sizes: Sizes) -> Tile:
+        return Tile("integer", sizes.levels("warp"))
+
+    return cheapest(blocks, MOST_PROPOSALS, target, tile, in_seconds=True)
 
 
 def _sizes(shape: Shape) -> Iterator[Sizes]:

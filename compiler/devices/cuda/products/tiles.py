@@ -82,13 +82,8 @@ class Sizes:
     def levels(self, inner: str, **more: int) -> tuple[Level, ...]:
         """As the levels of a tile: `inner` has a part, and a block has `more` extents."""
         sizes = {"m": self.m, "n": self.n, "k": self.depth, "stages": self.stages, **more}
-        block = Level("block", tuple(sizes.items()))
-        return (*self.grid, block, Level(inner, (("m", self.part_m), ("n", self.part_n))))
-
-    @property
-    def grid(self) -> tuple[Level, ...]:
-        """The level of the parts of k, if there are several."""
-        return (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
+        split = (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
+        return (*split, Level("block", tuple(sizes.items())), Level(inner, (("m", self.part_m), ("n", self.part_n))))
 
 
 @dataclass(frozen=True)

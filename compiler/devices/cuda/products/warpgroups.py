@@ -60,7 +60,11 @@ def cheapest_by_warpgroups(algorithm: str, shape: Shape, target: CudaTarget) -> 
     """The most promising tiles of a product, best first."""
     sizes = sizes_of(WARPGROUP_TILES, depths_of(shape.element), shape, target, STAGES, LAG)
     blocks = ((one, _block(shape, one, target)) for one in sizes)
-    return tuple(cheapest(blocks, MOST_PROPOSALS, target, lambda one: Tile(algorithm, one.levels("warpgroup"))))
+
+    def tile(sizes: Sizes) -> Tile:
+        return Tile(algorithm, sizes.levels("warpgroup"))
+
+    return tuple(cheapest(blocks, MOST_PROPOSALS, target, tile, in_seconds=True))
 
 
 def _block(shape: Shape, sizes: Sizes, target: CudaTarget) -> Block:
