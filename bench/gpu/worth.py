@@ -2,7 +2,7 @@
 
 Needs no GPU and measures nothing. Of each network, its launches one after another under the tiles of the model: how
 many would ask for weights ahead, for how many bytes, how many would load constants early, and what both save by the
-model (`compiler.devices.cuda.algorithms.model`). The probe of `make gpu-check ARGS=first` decides whether they do.
+model (`compiler.devices.cuda.model`). The probe of `make gpu-check ARGS=first` decides whether they do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.problem import problem
 from bench.settled import settled
 from bench.subject import Subject
 from compiler.contract import CompileOptions
-from compiler.devices.cuda.algorithms import model
+from compiler.devices.cuda import model
 from compiler.devices.cuda.device import CudaBackend
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.errors import TilewrightError

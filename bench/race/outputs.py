@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from bench.engines.driver import Arrays
+from compiler.measure.compare import difference
 
 
 def largest_difference(ours: Arrays, theirs: Arrays) -> float:
@@ -12,13 +13,5 @@ def largest_difference(ours: Arrays, theirs: Arrays) -> float:
 
     Infinite where one is not finite and the other is.
     """
-    worst = 0.0
-    for name, expected in theirs.items():
-        a, b = ours[name].astype(np.float64), expected.astype(np.float64)
-        finite = np.isfinite(a) & np.isfinite(b)
-        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-            return float("inf")
-        if finite.any():
-            largest = np.abs(b[finite]).max() or 1.0
-            worst = max(worst, float(np.abs(a[finite] - b[finite]).max() / largest))
-    return worst
+    found = [difference(expected, ours[name]) for name, expected in theirs.items()]
+    return math.inf if any(unlike for _, unlike in found) else max((largest for largest, _ in found), default=0.0)

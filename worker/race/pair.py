@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.measure.compare import compare, difference
+from compiler.measure.compare import compare
 from compiler.measure.npz import write_outputs
 from compiler.pack.loader import ArtifactError, Model
 from worker.race.peers import OURS
-from worker.race.race import REST_S, ROUNDS, TURN_S, Runner, RunnerFailed
+from worker.race.race import REST_S, ROUNDS, TURN_S, Runner, RunnerFailed, arrays_of, largest_difference
 
 SECONDS = 120.0
 """After which there are no more rounds, and what has not answered is killed."""
@@ -78,7 +78,7 @@ def pair(kept: Path, new: Path, *, threads: int | None = None, rounds: int = ROU
         before, after = runners
         _ready(before, after)
         taken = _turns(before, after, rounds, until)
-        outputs = [_arrays(one.outputs) for one in runners]
+        outputs = [arrays_of(one.outputs) for one in runners]
     ours, theirs = zip(*taken, strict=True)
     found = compare(ours, theirs, [1] * len(taken))
     return Pair(
@@ -140,22 +140,9 @@ def _turns(kept: Runner, new: Runner, rounds: int, until: float) -> list[tuple[f
 
 def _difference(kept: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray]) -> float | None:
     """Over all outputs of numbers."""
-    worst = 0.0
-    for name, array in kept.items():
-        if array.dtype.kind not in "biuf":
-            continue
-        if array.shape != new[name].shape:
-            return None
-        largest, unlike = difference(array, new[name])
-        if unlike:
-            return None
-        worst = max(worst, largest)
-    return worst
-
-
-def _arrays(file: Path) -> dict[str, np.ndarray]:
-    with np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    if any(array.dtype.kind in "biuf" and array.shape != new[name].shape for name, array in kept.items()):
+        return None
+    return largest_difference(new, kept)
 
 
 def main(arguments: list[str] | None = None) -> int:

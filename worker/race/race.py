@@ -148,7 +148,7 @@ def race(
         runners = [stack.enter_context(Runner(one, file, folder, lanes, until)) for one, file in files.items()]
         if able:
             _hold(runners, rounds, until, notes, stop_requested)
-        outputs = {one.name: _arrays(one.outputs) for one in runners if notes.seconds.get(one.name)}
+        outputs = {one.name: arrays_of(one.outputs) for one in runners if notes.seconds.get(one.name)}
     reports = [_report(peer, notes, outputs, lanes) for peer in wanted]
     return tuple(replace(one, said=one.said + where) if one.rounds else one for one in reports)
 
@@ -208,7 +208,8 @@ def _inputs(model: Model, sample: Path | None) -> dict[str, np.ndarray]:
     return {spec.name: array for spec, array in zip(model.inputs, arrays, strict=True)}
 
 
-def _arrays(file: Path) -> dict[str, np.ndarray]:
+def arrays_of(file: Path) -> dict[str, np.ndarray]:
+    """What a model gave."""
     with np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -238,12 +239,15 @@ def _report(peer: str, notes: _Notes, outputs: Mapping[str, Mapping[str, np.ndar
         low=found.low,
         high=found.high,
         rounds=len(ours),
-        difference=_difference(outputs[OURS], outputs[peer]),
+        difference=largest_difference(outputs[OURS], outputs[peer]),
     )
 
 
-def _difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> float | None:
-    """Over all outputs of both that can be compared; None where one is finite and the other is not."""
+def largest_difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> float | None:
+    """Over all outputs of both that can be compared, relative to the largest value of each of `theirs`.
+
+    None where one is finite and the other is not.
+    """
     worst = 0.0
     for name in ours.keys() & theirs.keys():
         if ours[name].shape != theirs[name].shape or theirs[name].dtype.kind not in "biuf":

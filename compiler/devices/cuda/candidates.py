@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from compiler.codegen.build import small_header
 from compiler.codegen.calls import function_name
 from compiler.codegen.digest import source_digest
-from compiler.devices.cuda.algorithms.model import code_of
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.model import code_of
 from compiler.devices.cuda.nvrtc import OPTIONS, Resources, compile_cuda, headers
 from compiler.devices.cuda.target import CODE_CACHE, CudaTarget
 from compiler.errors import ToolchainFailed

@@ -21,7 +21,8 @@ from compiler.codegen.calls import operands_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.contract.kinds import AUTO, CUDA
-from compiler.devices.cuda.algorithms import legal_tiles, model
+from compiler.devices.cuda import model
+from compiler.devices.cuda.algorithms import legal_tiles
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates

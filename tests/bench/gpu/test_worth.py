@@ -10,7 +10,7 @@ import pytest
 from bench.gpu import worth
 from bench.gpu.subjects import model_file
 from compiler.contract import CompileOptions
-from compiler.devices.cuda.algorithms import model
+from compiler.devices.cuda import model
 from compiler.devices.cuda.target import resolve
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 

@@ -19,7 +19,6 @@ routine        what is no loop nest, written by hand
 region         loops and branches that are decided while running, around kernels of all the others
 
 algorithm      what an algorithm is
-model          what all of them cost beside their work
 """
 
 from collections.abc import Mapping

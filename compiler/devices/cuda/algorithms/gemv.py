@@ -23,7 +23,12 @@ from math import log2
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.model import (
+from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES, QUAD, LaneColumns
+from compiler.devices.cuda.codegen.last_block import RESULTS_AT_ONCE, last_block
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
+from compiler.devices.cuda.codegen.rounds import in_rounds
+from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
+from compiler.devices.cuda.model import (
     LARGEST_SPAN,
     MEETING_NS,
     STALL,
@@ -33,11 +38,6 @@ from compiler.devices.cuda.algorithms.model import (
     share,
     waves,
 )
-from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES, QUAD, LaneColumns
-from compiler.devices.cuda.codegen.last_block import RESULTS_AT_ONCE, last_block
-from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
-from compiler.devices.cuda.codegen.rounds import in_rounds
-from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv

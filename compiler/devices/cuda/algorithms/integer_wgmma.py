@@ -1,6 +1,6 @@
 """The `wgmma_integer` algorithm of CUDA: products of bytes with a zero point by warpgroups, summed exactly in int32.
 
-As `contraction.wgmma`, by `wgmma` of bytes, which reads both operands as rows along k: A is copied in whole pieces of
+As `products.wgmma`, by `wgmma` of bytes, which reads both operands as rows along k: A is copied in whole pieces of
 16 bytes, B a packed constant of signed bytes that are zero where they say 0. With a zero point p of A,
 
     sum (A - p) B  =  sum A B  -  p sum B
@@ -18,23 +18,25 @@ from typing import ClassVar
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET
-from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
-from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
-    cheapest_by_warpgroups,
-    has_warpgroups,
-    is_copied_whole,
-)
-from compiler.devices.cuda.algorithms.integer import padded, reading_bytes, shape_of_bytes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.panels import BlockPanels, SummedPanels
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
-from compiler.devices.cuda.codegen.sparse_panels import SummedSparsePanels
+from compiler.devices.cuda.products.bytes import (
+    WGMMA_HEADER,
+    before_first,
+    packed_sums,
+    padded,
+    reading_bytes,
+    shape_of_bytes,
+)
+from compiler.devices.cuda.products.floats import plain_stage_bytes, times_loaded
+from compiler.devices.cuda.products.lowering import CudaContraction
+from compiler.devices.cuda.products.pipeline import pipelined
+from compiler.devices.cuda.products.tiles import MOST_OFFSET
+from compiler.devices.cuda.products.warpgroups import cheapest_by_warpgroups, has_warpgroups, is_copied_whole
+from compiler.devices.cuda.products.wgmma import WGMMA_M, WgmmaProduct
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.ir.machine import Workload
@@ -43,9 +45,6 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 NAME = "wgmma_integer"
-HEADER = "tw_wgmma_bytes.h"
-INSTRUCTIONS: Mapping[DType, str] = {DType.I8: "tw_wgmma_k32_s8", DType.U8: "tw_wgmma_k32_u8_s8"}
-"""By the dtype of A."""
 
 
 def cuda_integer_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
@@ -85,26 +84,18 @@ def lower_cuda_integer_wgmma(name: str, workload: Workload, tile: Tile, target: 
 
 
 @dataclass(frozen=True)
-class ByteWgmmaProduct(WgmmaProduct):
-    """A of bytes of either kind by B of signed ones."""
-
-    sum_type: ClassVar[str] = "int"
-    instructions: ClassVar[Mapping[DType, str]] = INSTRUCTIONS
-
-
-@dataclass(frozen=True)
 class WarpgroupIntegers:
     """Operands of bytes, multiplied by warpgroups; B is packed, and has no zero point."""
 
     form: IntegerContraction
     total: ClassVar[DType] = DType.I32
-    header: ClassVar[str] = HEADER
+    header: ClassVar[str] = WGMMA_HEADER
     called: ClassVar[Mapping[str, str]] = {NAME: "8-bit tensor cores, by warpgroups"}
 
-    def product(self, of: CudaContraction) -> ByteWgmmaProduct:
+    def product(self, of: CudaContraction) -> WgmmaProduct:
         """By warpgroups."""
         m, n, part_m, part_n = (of.tile.extent(level, axis) for level in ("block", "warpgroup") for axis in "mn")
-        return ByteWgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
+        return WgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
 
     def a(self, of: CudaContraction) -> Operand:
         """Bytes, the zero point where they are padded."""
@@ -168,17 +159,6 @@ class WarpgroupIntegers:
                 writer.line(f"const int row = min({row}, {view.rows - 1});")
                 decode(writer, view.m, "row", "int", zero.axes)
             writer.line(f"a_zero[i][half] = (unsigned){emitter.scalar(zero)};")
-
-
-def packed_sums(of: CudaContraction, position: int, panels: SummedPanels | SummedSparsePanels) -> str:
-    """C for where the sums of a block's columns begin, behind the tiles of the input at this position."""
-    slot, sums = of.workload.kernel.inputs[position].name, (panels.shape[2] + 1) * of.n
-    return f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({of.packed_tile(of.b.side)}) * {sums}"
-
-
-def before_first(parts: int) -> str:
-    """C for the step before whose part of k all else is: of parts that have no step the end of k."""
-    return "min(first_step, past_step)" if parts > 1 else "first_step"
 
 
 INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma, in_fp32=frozenset({NAME}))

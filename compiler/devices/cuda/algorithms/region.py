@@ -15,12 +15,12 @@ from compiler.codegen.calls import function_name
 from compiler.codegen.region_bodies import carried_in_place, packed, updating, uses_of
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm, Lower
-from compiler.devices.cuda.algorithms.model import seconds
 from compiler.devices.cuda.codegen.last_block import last_block
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.regions import CudaBody, CudaRegion, Spot, Step
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
 from compiler.devices.cuda.codegen.workload import WIDEST_ACCESS, cuda_workload_of
+from compiler.devices.cuda.model import seconds
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer, KernelGraph

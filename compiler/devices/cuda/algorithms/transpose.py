@@ -16,11 +16,11 @@ from compiler.codegen.functions import decode
 from compiler.codegen.reductions import temp_aware
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.model import moved_ns, seconds, share
 from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
+from compiler.devices.cuda.model import moved_ns, seconds, share
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots, positions
 from compiler.forms.transpose import Transpose, as_transpose

@@ -9,7 +9,7 @@ fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments 
                    ("3xTF32"), of a few k at a time: long sums are those of threads
     FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring
                    rows
-    WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `contraction.wgmma`
+    WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `products.wgmma`
                    (of bytes: `integer_wgmma`)
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.rows import Padded, Rows
@@ -55,6 +55,11 @@ def declare_fragment_places(writer: Writer, pitch: int, warp_m: str, warp_n: str
     """
     writer.line(f"const int a_lane = ({warp_m} + lane % 16) * {pitch} + lane / 16 * 16;")
     writer.line(f"const int b_lane = ({warp_n} + lane / 16 * 8 + lane % 8) * {pitch} + lane / 8 % 2 * 16;")
+
+
+def sum_type(element: DType) -> str:
+    """The C type in which products of such elements are summed on tensor cores."""
+    return "int" if element.bytes == 1 else "float"
 
 
 def load_a_fragments(writer: Writer, name: str, count: int, place: str, pitch: int) -> None:
@@ -172,8 +177,11 @@ class MmaProduct(Immediate):
     n: int
     warp_m: int
     warp_n: int
-    sum_type: ClassVar[str] = "float"
-    """C type of a sum."""
+
+    @property
+    def sum_type(self) -> str:
+        """C type of a sum."""
+        return sum_type(self.element)
 
     @property
     def as_tf32(self) -> bool:

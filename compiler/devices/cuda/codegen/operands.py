@@ -3,7 +3,7 @@
     Packed                         a constant, packed ahead in the order of the copies: 16 bytes a thread and copy
     Bulk                           the same by the bulk copy engine: one thread asks for the whole tile, whose bytes end
                                    a phase of the stage's mbarrier
-    Copied, Computed, Gathered     what is read where it lies (`contraction.reading`)
+    Copied, Computed, Gathered     what is read where it lies (`products.reading`)
 
 Constants are fetched before the kernel's predecessor has ended. What goes through registers is fetched for a later step
 before the current one is multiplied, and put into shared memory after it.

@@ -11,10 +11,10 @@ from contextlib import closing
 from typing import Protocol
 
 from compiler.devices.cuda import nvrtc
-from compiler.devices.cuda.algorithms.model import BLOCK_NS
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.measure.apart import BenchApart, Lost
 from compiler.devices.cuda.measure.bench import Refused
+from compiler.devices.cuda.model import BLOCK_NS
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import ToolchainFailed
 from compiler.ir.machine import Record

@@ -14,7 +14,7 @@ from compiler.devices.cuda.algorithms.attention.geometry import (
     FlashBlocks,
     as_flash_attention,
 )
-from compiler.devices.cuda.algorithms.model import PORT_BYTES, moved_ns, seconds, share, waves
+from compiler.devices.cuda.model import PORT_BYTES, moved_ns, seconds, share, waves
 from compiler.devices.cuda.target import MOST_REGISTERS, CudaTarget
 from compiler.ir.machine import Workload
 from compiler.tuning.proposal import Proposal

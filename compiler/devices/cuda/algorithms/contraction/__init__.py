@@ -1,15 +1,12 @@
 """Products and convolutions by tensor cores or multiply-adds, block tile by block tile.
 
-tiles        the legal tiles of warps and what they should take
+tiles        the legal tiles of warps and of threads
 wgmma_tiles  those of warpgroups, for large products of 16-bit operands on sm_90a
-operand      how the rows of a product are reached
-reading      operands on their way to shared memory
-lowering     the CUDA C++ of both
-wgmma        what warpgroups do in their own way
+lowering     the CUDA C++ of both, from parts of `compiler.devices.cuda.products`
 """
 
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.floats import lower_cuda_contraction
+from compiler.devices.cuda.algorithms.contraction.lowering import lower_cuda_contraction
 from compiler.devices.cuda.algorithms.contraction.tiles import cuda_contraction_tiles
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import cuda_wgmma_tiles
 

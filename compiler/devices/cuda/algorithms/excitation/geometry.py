@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from compiler.devices.cuda.algorithms.contraction.operand import piece_of
 from compiler.devices.cuda.codegen.panels import CHUNK_BYTES, BlockPanels
+from compiler.devices.cuda.products.operand import piece_of
 from compiler.forms.channelwise import NO_SIDE, ChannelWindow, as_channel_window
 from compiler.forms.contraction import packing_of
 from compiler.forms.excitation import Excitation, Layer, as_excitation

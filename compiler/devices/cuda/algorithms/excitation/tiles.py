@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from itertools import product as points
 
 from compiler.devices.cuda.algorithms.excitation.geometry import SharedOut, Shares, as_shared_out
-from compiler.devices.cuda.algorithms.model import (
+from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES
+from compiler.devices.cuda.codegen.panels import BlockPanels
+from compiler.devices.cuda.model import (
     LARGEST_SPAN,
     MEETING_NS,
     PORT_BYTES,
@@ -20,8 +22,6 @@ from compiler.devices.cuda.algorithms.model import (
     share,
     waves,
 )
-from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES
-from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload

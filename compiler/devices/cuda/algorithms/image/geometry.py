@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
-from compiler.devices.cuda.algorithms.contraction.floats import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.panels import rounded_to_tf32
 from compiler.devices.cuda.codegen.rectangles import Rectangles
+from compiler.devices.cuda.products.floats import as_fp32, times_loaded
 from compiler.forms.bounds import beyond_bounds
 from compiler.forms.channelwise import NO_SIDE, Side
 from compiler.forms.contraction import Contraction, as_contraction, packing_of

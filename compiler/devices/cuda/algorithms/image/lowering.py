@@ -18,10 +18,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import plain_a, plain_b, plain_stage_bytes
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.contraction.pipeline import Even
 from compiler.devices.cuda.algorithms.image.geometry import FewChannels, QuadPanels, as_few_channels
 from compiler.devices.cuda.algorithms.image.product import ImageProduct
 from compiler.devices.cuda.algorithms.image.staging import Extents, Staging, extents_of
@@ -30,6 +26,10 @@ from compiler.devices.cuda.codegen.fragments import MMA_BYTES, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.rectangles import InsideEpilogue
+from compiler.devices.cuda.products.floats import plain_a, plain_b, plain_stage_bytes
+from compiler.devices.cuda.products.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.products.operand import half_of
+from compiler.devices.cuda.products.pipeline import Even
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing

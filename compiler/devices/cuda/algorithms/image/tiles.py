@@ -7,32 +7,29 @@ one for each tap. Steps are groups of weights.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.contraction.tiles import (
-    LATENCY_NS,
-    MOST_OFFSET,
-    MOST_REGISTERS,
-    STEP_NS,
-    WARP,
-    WARP_TILES,
-    Reading,
-    Shape,
-    Work,
-    product_registers,
-)
 from compiler.devices.cuda.algorithms.image.geometry import as_few_channels
 from compiler.devices.cuda.algorithms.image.staging import HELD, Extents, extents_of
-from compiler.devices.cuda.algorithms.model import STALL
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.products.costs import (
+    LATENCY_NS,
+    OTHER_REGISTERS,
+    STEP_NS,
+    Block,
+    Issue,
+    Stage,
+    cheapest,
+    multiplied,
+    product_registers,
+)
+from compiler.devices.cuda.products.operand import half_of
+from compiler.devices.cuda.products.tiles import MOST_OFFSET, Shape, Sizes, block_tiles, whole
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
@@ -97,116 +94,58 @@ class Facts:
 @lru_cache(maxsize=256)
 def _cheapest(name: str, facts: Facts, least: Extents, columns: int, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles, best first; `least` is the image of any rectangle."""
-    works = (work for work in _works(name, facts, least, columns) if work.fits(target))
-    best = heapq.nsmallest(MOST_PROPOSALS, ((work.ns(target), at, work) for at, work in enumerate(works)))
-    return tuple(work.proposal(target) for _, _, work in best)
+    tiles = _tiles(facts, least, columns)
+    blocks = ((one, _block(PRODUCTS[name], facts, *one, target)) for one in tiles)
+    return tuple(cheapest(blocks, MOST_PROPOSALS, target, lambda one: _tile(name, *one)))
 
 
-def _works(name: str, facts: Facts, least: Extents, columns: int) -> Iterator[ImageWork]:
+def _tiles(facts: Facts, least: Extents, columns: int) -> Iterator[tuple[Shape, Sizes, Extents]]:
+    """With the shape of the product of whole rectangles, and their images; a stage has a group of weights."""
     window, element = least.window, least.element
-    whole = Reading(16 // element.bytes, is_copy=True)
-    for m, n, part_m, part_n in (*WARP_TILES, *MORE_WARP_TILES):
-        if n > 8 and n >= 2 * columns:
-            continue
+    for m, n, part_m, part_n in block_tiles("mma", MORE_WARP_TILES, columns=columns):
         for across in COLUMNS:
             rows = m // across
             if not rows or (rows > 1 and rows >= 2 * facts.rows) or (across > 8 and across >= 2 * facts.columns):
                 continue
             extents = Extents(window, rows, across, least.strides, least.dilation, element)
             blocks = facts.images * -(-facts.rows // rows) * -(-facts.columns // across)
-            shape = Shape(1, blocks * m, columns, window.depth, element, whole, None)
+            shape = Shape(1, blocks * m, columns, window.depth, element, whole(element), None)
             steps = window.depth * element.bytes // 32
             for groups in GROUPS:
                 if groups == 1 or steps // groups >= LEAST_GROUP:
-                    sizes = m, n, part_m, part_n, window.depth, groups + 1, 1, False
-                    yield ImageWork(PRODUCTS[name], shape, *sizes, extents, facts)
+                    yield shape, Sizes(m, n, part_m, part_n, window.depth, groups), extents
 
 
-@dataclass(frozen=True)
-class ImageWork(Work):
-    """One tile and what it costs."""
+def _tile(name: str, shape: Shape, sizes: Sizes, extents: Extents) -> Tile:
+    block = (("m", sizes.m), ("n", sizes.n), ("k", sizes.depth), ("rows", extents.rows), ("groups", sizes.stages))
+    return Tile(name, (Level("block", block), Level("warp", (("m", sizes.part_m), ("n", sizes.part_n)))))
 
-    extents: Extents
-    facts: Facts
 
-    @property
-    def groups(self) -> int:
-        """Of weights, which are the steps of the model."""
-        return self.stages - 1
+def _block(algorithm: str, facts: Facts, shape: Shape, sizes: Sizes, extents: Extents, target: CudaTarget) -> Block:
+    """Steps are groups of weights, multiplied beside the copies of the next one.
 
-    @property
-    def tile(self) -> Tile:
-        """These sizes as a tile, by which the lowering reads them."""
-        sizes = (("m", self.m), ("n", self.n), ("k", self.depth), ("rows", self.extents.rows), ("groups", self.groups))
-        name = next(name for name, product in PRODUCTS.items() if product == self.algorithm)
-        return Tile(name, (Level("block", sizes), Level("warp", (("m", self.part_m), ("n", self.part_n)))))
-
-    @once
-    def steps(self) -> int:
-        """Of one block."""
-        return self.groups
-
-    @once
-    def step_bytes(self) -> int:
-        """Bytes of weights of a group."""
-        return self.n * self.depth * self.shape.element.bytes // self.groups
-
-    @once
-    def image_bytes(self) -> int:
-        """That a block loads for its image."""
-        extents = self.extents
-        row = extents.across * self.facts.operand * self.facts.loads + LINE_BYTES
-        return extents.window.channels * extents.down * row
-
-    @once
-    def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes."""
-        weights = self.n * (self.depth * self.shape.element.bytes + 16)
-        return max(weights + self.extents.bytes, self.m * (self.n + 8) * 4)
-
-    @once
-    def registers(self) -> int:
-        """Registers of a thread, estimated."""
-        return max(product_registers(self.algorithm, self.part_m, self.part_n) + self.part_m // 8, 2 * HELD) + 40
-
-    def fits(self, target: CudaTarget) -> bool:
-        """Whether the device has as much shared memory and as many registers."""
-        return self.shared_bytes <= target.block_shared_bytes and self.registers <= MOST_REGISTERS
-
-    def _first_ns(self, together: int, target: CudaTarget) -> float:
-        """The image and the first weights, behind which nothing is multiplied; one trip for each turn of a thread."""
-        turns = self.extents.turns(self.threads).count
-        per_ns = self.step_bytes / max(self._moved_ns(1, target), 1e-9)
-        moved = together * (self.image_bytes + self.step_bytes) / per_ns
-        return LATENCY_NS * turns + moved + self._staged_ns(together, target) + STEP_NS
-
-    def _staged_ns(self, together: int, target: CudaTarget) -> float:
-        """Instructions that bring the image, of so many blocks, on four schedulers."""
-        turns = self.extents.turns(self.threads)
-        each = turns.rows * LINE + turns.words * self.extents.together * ELEMENT
-        warps = together * self.threads / WARP
-        return each * max(warps / 4, STALL) / target.clock_ghz
-
-    def _step_ns(self, together: int, target: CudaTarget) -> float:
-        """A group: its products beside the copies of the next one."""
-        moved = self._moved_ns(together, target) if self.groups > 1 else 0.0
-        units = together * self._cycles(target) / target.clock_ghz
-        return max(moved, units + STEP_NS, self._chain_ns(target) + STEP_NS)
-
-    def _cycles(self, target: CudaTarget) -> float:
-        """Of a multiprocessor, for one block's group.
-
-        Products, or reading shared memory; beside it, what fragments of A ask for.
-        """
-        products = self.m * self.n * self.depth / self.groups
-        per_clock = {"mma": 1.0, "mma_tf32": 0.5}[self.algorithm]
-        warps = self.threads / WARP
-        element = self.shape.element.bytes
-        read = warps * (self.part_m + self.part_n) * self.depth / self.groups * element
-        registers = warps * self.part_m * self.depth / self.groups * element / (WARP * 4)
-        rate = target.mma_per_clock * per_clock * 0.8
-        return max(products / rate, read / 128) + registers * MASKED / 4
-
-    def _chain_ns(self, target: CudaTarget) -> float:
-        """The products of a group that wait for one another."""
-        return super()._chain_ns(target) / self.groups
+    Before them come the image and the first weights, with one trip for each turn of a thread.
+    """
+    size, groups, warps = shape.element.bytes, sizes.stages, sizes.shares
+    group_bytes = sizes.n * sizes.depth * size // groups
+    row_bytes = extents.across * facts.operand * facts.loads + LINE_BYTES
+    image_bytes = extents.window.channels * extents.down * row_bytes
+    turns = extents.turns(warps * WARP)
+    issue = Issue(turns.rows * LINE + turns.words * extents.together * ELEMENT, warps, 4)
+    cycles, chain_ns = multiplied(algorithm, sizes, size, target)
+    fragments = warps * sizes.part_m * sizes.depth / groups * size / (WARP * 4)  # registers of A
+    return Block(
+        sizes,
+        shape.blocks(sizes),
+        warps * WARP,
+        max(product_registers(algorithm, sizes) + sizes.part_m // 8, 2 * HELD) + OTHER_REGISTERS,
+        max(sizes.n * (sizes.depth * size + 16) + extents.bytes, sizes.sums_bytes),
+        Stage(image_bytes + group_bytes, 0.0, issue, STEP_NS, LATENCY_NS * turns.count),
+        Stage(
+            group_bytes if groups > 1 else 0,
+            cycles / groups + fragments * MASKED / 4,
+            beside_ns=STEP_NS,
+            least_ns=chain_ns / groups + STEP_NS,
+        ),
+        groups,
+    )

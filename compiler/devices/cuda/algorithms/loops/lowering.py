@@ -26,11 +26,11 @@ from compiler.codegen.functions import decode, nest
 from compiler.codegen.reductions import identity, kinds_of, reduction_order, temp_aware, widened, with_plain_axes
 from compiler.codegen.scalars import LIBM
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts
 from compiler.devices.cuda.algorithms.loops.team import WARP, Team, choose_team
 from compiler.devices.cuda.algorithms.loops.vectors import MAX_VECTOR, Place, Vectors, vectors_along
 from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
+from compiler.devices.cuda.codegen.reduction import accumulate, combine_lanes, combine_parts
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, HALVES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from compiler.devices.cuda.algorithms.model import moved_ns, seconds
+from compiler.devices.cuda.model import moved_ns, seconds
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.ir.index import Axis, Index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.contraction.operand import HALVES, piece_of
+from compiler.devices.cuda.products.operand import HALVES, piece_of
 from compiler.forms.contraction import packing_of
 from compiler.forms.normal_form import Slots
 from compiler.forms.normalised import Normalised, as_normalised

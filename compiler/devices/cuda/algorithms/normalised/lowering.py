@@ -13,17 +13,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import CALLED, plain_b, plain_packing, product_by
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
-from compiler.devices.cuda.algorithms.contraction.pipeline import (
-    PIPELINE,
-    Even,
-    Place,
-    fetch,
-    functions,
-    loop,
-    prefetch,
-)
 from compiler.devices.cuda.algorithms.normalised.geometry import Rows, element_of, rows_of
 from compiler.devices.cuda.algorithms.normalised.rows import NormalisedRows
 from compiler.devices.cuda.algorithms.normalised.tiles import PRODUCTS
@@ -32,6 +21,17 @@ from compiler.devices.cuda.codegen.fragments import Product, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.panels import BlockPanels
+from compiler.devices.cuda.products.floats import CALLED, plain_b, plain_packing, product_by
+from compiler.devices.cuda.products.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.products.pipeline import (
+    PIPELINE,
+    Even,
+    Place,
+    fetch,
+    functions,
+    loop,
+    prefetch,
+)
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing

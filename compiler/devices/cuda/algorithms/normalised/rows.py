@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes
 from compiler.devices.cuda.algorithms.normalised.geometry import WARP, Rows, width_of
 from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Side
+from compiler.devices.cuda.codegen.reduction import accumulate, combine_lanes
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load

@@ -6,33 +6,39 @@ step, beside the copies of B for that step. The model is a product's, with what 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product as points
 
-from compiler.devices.cuda.algorithms.contraction.tiles import (
+from compiler.devices.cuda.algorithms.normalised.geometry import Rows, element_of, rows_of
+from compiler.devices.cuda.model import PORT_BYTES
+from compiler.devices.cuda.products.costs import (
     LATENCY_NS,
+    OTHER_REGISTERS,
+    Block,
+    Issue,
+    Stage,
+    cheapest,
+    multiplied,
+    pipelined_block,
+    product_registers,
+    threads_of,
+)
+from compiler.devices.cuda.products.tiles import (
     MOST_OFFSET,
     MOST_PROPOSALS,
-    MOST_REGISTERS,
-    MOST_SPLIT_SUMS,
     STAGES,
-    THREAD_TILES,
-    WARP,
-    WARP_TILES,
-    Reading,
     Shape,
-    Work,
-    product_registers,
-    steps_of,
+    Sizes,
+    block_tiles,
+    depths_of,
+    inner_of,
+    whole,
 )
-from compiler.devices.cuda.algorithms.model import PORT_BYTES, STALL
-from compiler.devices.cuda.algorithms.normalised.geometry import Rows, element_of, rows_of
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
@@ -80,8 +86,7 @@ def cuda_normalised_tiles(workload: Workload, target: CudaTarget, precision: str
     if not view.rows * view.columns or (made is not None and made.dtype is not half):
         return []
     names = ("normalised",) if half is not DType.F32 else EXACT if precision == "fp32" else ("normalised_tf32",)
-    whole = Reading(max(16 // half.bytes, 1), is_copy=True)
-    shape = Shape(1, view.rows, view.columns, view.depth, half, whole, None)
+    shape = Shape(1, view.rows, view.columns, view.depth, half, whole(half), None)
     return [*_cheapest(names, shape, _sums_of(rows, workload, half), target)]
 
 
@@ -98,77 +103,43 @@ def _sums_of(rows: Rows, workload: Workload, half: DType) -> Sums:
 
 @lru_cache(maxsize=256)
 def _cheapest(names: tuple[str, ...], shape: Shape, sums: Sums, target: CudaTarget) -> tuple[Proposal, ...]:
-    """The most promising tiles of some algorithms, best first."""
-    found = (work for name in names for work in _best(name, len(names), shape, sums, target))
-    return tuple(sorted((work.proposal(target) for work in found), key=lambda proposal: proposal.seconds))
+    """The most promising tiles of some algorithms, best first; each has its share of them."""
+    found = (one for name in names for one in _best(name, MOST_PROPOSALS // len(names), shape, sums, target))
+    return tuple(sorted(found, key=lambda proposal: proposal.seconds))
 
 
-def _best(name: str, shares: int, shape: Shape, sums: Sums, target: CudaTarget) -> Sequence[NormalisedWork]:
-    """The cheapest of one algorithm, which has its share of all proposals."""
-    works = ((work.ns(target), at, work) for at, work in enumerate(_works(PRODUCTS[name], shape, sums, target)))
-    return [work for _, _, work in heapq.nsmallest(MOST_PROPOSALS // shares, works)]
+def _best(name: str, most: int, shape: Shape, sums: Sums, target: CudaTarget) -> list[Proposal]:
+    algorithm = PRODUCTS[name]
+    blocks = ((sizes, _block(algorithm, shape, sums, sizes, target)) for sizes in _sizes(algorithm, shape))
+    return cheapest(blocks, most, target, lambda sizes: Tile(name, sizes.levels(inner_of(algorithm))))
 
 
-def _works(algorithm: str, shape: Shape, sums: Sums, target: CudaTarget) -> Iterator[NormalisedWork]:
-    for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else (*WARP_TILES, *MORE_WARP_TILES):
-        if (algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS) or (n > 8 and n >= 2 * shape.columns):
-            continue
-        for depth, steps in steps_of(shape):
-            for stages in STAGES:
-                if stages > max(steps + 1, 2):
-                    continue
-                work = NormalisedWork(algorithm, shape, m, n, part_m, part_n, depth, stages, 1, False, sums)
-                if work.fits(target):
-                    yield work
+def _sizes(algorithm: str, shape: Shape) -> Iterator[Sizes]:
+    """All of k is a block's."""
+    tiles = block_tiles(algorithm, MORE_WARP_TILES, columns=shape.columns)
+    for tile, depth in points(tiles, depths_of(shape.element)):
+        for stages in STAGES:
+            if stages <= max(-(-shape.depth // depth) + 1, 2):
+                yield Sizes(*tile, depth, stages)
 
 
-@dataclass(frozen=True)
-class NormalisedWork(Work):
-    """One tile and what it costs."""
+def _block(algorithm: str, shape: Shape, sums: Sums, sizes: Sizes, target: CudaTarget) -> Block:
+    """Stages are of B; all steps of A lie in shared memory, or the sums that take the place of both."""
+    size, threads = shape.element.bytes, threads_of(algorithm, sizes)
+    held = WARP * sums.count
+    elements = -(-shape.steps(sizes) * sizes.depth // held) * sums.count  # of a row, that a lane holds
+    registers = product_registers(algorithm, sizes) + OTHER_REGISTERS + elements * sums.operands
+    multiplying = multiplied(algorithm, sizes, size, target)
+    block = pipelined_block(shape, sizes, threads, registers, sizes.n * sizes.depth * size, *multiplying)
+    rows = sizes.stages * sizes.n + block.steps * sizes.m
+    shared_bytes = max(rows * (sizes.depth * size + 16), sizes.sums_bytes)
+    return replace(block, shared_bytes=shared_bytes, first=_normalising(shape, sums, sizes, threads, elements, target))
 
-    sums: Sums
 
-    @property
-    def tile(self) -> Tile:
-        """The product's tile under the name of the algorithm that normalises before."""
-        plain = super().tile
-        name = next(name for name, product in PRODUCTS.items() if product == self.algorithm)
-        return Tile(name, plain.levels)
-
-    @once
-    def step_bytes(self) -> int:
-        """Bytes that a block copies to shared memory in one step: those of B."""
-        return self.n * self.depth * self.shape.element.bytes
-
-    @once
-    def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes: stages of B, all steps of A, or the sums that take their place."""
-        pitch = self.depth * self.shape.element.bytes + 16
-        return max((self.stages * self.n + self.steps * self.m) * pitch, self.m * (self.n + 8) * 4)
-
-    @once
-    def registers(self) -> int:
-        """Registers of a thread, estimated: those of the product, or those of a row and what is done to it."""
-        own = product_registers(self.algorithm, self.part_m, self.part_n)
-        return own + 40 + self._elements * self.sums.operands
-
-    @once
-    def _elements(self) -> int:
-        """Of a row, that a lane holds."""
-        count = WARP * self.sums.count
-        return -(-self.steps * self.depth // count) * self.sums.count
-
-    def fits(self, target: CudaTarget) -> bool:
-        """Whether the device has as much shared memory and as many registers."""
-        return self.registers <= MOST_REGISTERS and self.shared_bytes <= target.block_shared_bytes
-
-    def _first_ns(self, together: int, target: CudaTarget) -> float:
-        """Rows are loaded and normalised before anything is multiplied; blocks of the same rows share out storing."""
-        port = PORT_BYTES * target.clock_ghz
-        row_bytes = together * self.m * self.shape.depth
-        loaded = row_bytes * self.sums.nbytes / min(port, target.l2_per_ns / min(self.blocks, target.multiprocessors))
-        stored = row_bytes * self.sums.kept_bytes / port / -(-self.shape.columns // self.n)
-        each = self._elements * (self.sums.sums * STATISTIC + MADE + LOADED) + (self.sums.sums + 1) * ROW
-        warps = self.threads // WARP
-        pace = max(together * min(warps, self.m) / (target.fma_per_clock / WARP), STALL)
-        return LATENCY_NS + loaded + stored + -(-self.m // warps) * each * pace / target.clock_ghz
+def _normalising(shape: Shape, sums: Sums, sizes: Sizes, threads: int, elements: int, target: CudaTarget) -> Stage:
+    """Rows are loaded and normalised before anything is multiplied; blocks of the same rows share out storing."""
+    warps, row_elements = threads // WARP, sizes.m * shape.depth
+    stored = row_elements * sums.kept_bytes / PORT_BYTES / -(-shape.columns // sizes.n)
+    each = elements * (sums.sums * STATISTIC + MADE + LOADED) + (sums.sums + 1) * ROW
+    issue = Issue(-(-sizes.m // warps) * each, min(warps, sizes.m), target.fma_per_clock / WARP)
+    return Stage(row_elements * sums.nbytes, stored, issue, least_ns=LATENCY_NS)

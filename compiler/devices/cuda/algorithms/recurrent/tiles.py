@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.devices.cuda.algorithms.model import BLOCK_NS, PORT_BYTES, seconds, share, waves
 from compiler.devices.cuda.algorithms.recurrent.chains import COLUMNS, THREADS, Chain, as_chains, share_of
+from compiler.devices.cuda.model import BLOCK_NS, PORT_BYTES, seconds, share, waves
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload

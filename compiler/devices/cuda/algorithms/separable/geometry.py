@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.devices.cuda.algorithms.contraction.operand import HALVES, piece_of
 from compiler.devices.cuda.codegen.lane_columns import RoundedPanels
 from compiler.devices.cuda.codegen.rectangles import Rectangles
+from compiler.devices.cuda.products.operand import HALVES, piece_of
 from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window, weights_of
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.normal_form import Slots, substitute

@@ -19,9 +19,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import plain_a, plain_b, plain_packing, product_by
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
-from compiler.devices.cuda.algorithms.contraction.pipeline import PIPELINE, Even, functions, prefetch
 from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
 from compiler.devices.cuda.algorithms.separable.staged_window import StagedWindow, aligned
 from compiler.devices.cuda.algorithms.separable.tiles import PRODUCTS
@@ -31,6 +28,9 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Packed
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rectangles import InsideEpilogue
+from compiler.devices.cuda.products.floats import plain_a, plain_b, plain_packing, product_by
+from compiler.devices.cuda.products.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.products.pipeline import PIPELINE, Even, functions, prefetch
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing

@@ -7,39 +7,41 @@ columns computes the window again, and so do the positions that rectangles share
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product as points
 from math import prod
 
-from compiler.devices.cuda.algorithms.contraction.tiles import (
+from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
+from compiler.devices.cuda.products.costs import (
     LATENCY_NS,
+    OTHER_REGISTERS,
+    STEP_NS,
+    Block,
+    Issue,
+    Stage,
+    cheapest,
+    multiplied,
+    product_registers,
+    threads_of,
+)
+from compiler.devices.cuda.products.tiles import (
     MOST_OFFSET,
     MOST_PROPOSALS,
-    MOST_REGISTERS,
-    MOST_SPLIT_SUMS,
     PARTS,
-    STEP_NS,
-    THREAD_TILES,
-    WARP,
-    WARP_TILES,
-    Reading,
     Shape,
-    Work,
-    product_registers,
+    Sizes,
+    block_tiles,
+    depths_of,
+    inner_of,
     splits,
-    steps_of,
+    whole,
 )
-from compiler.devices.cuda.algorithms.model import STALL
-from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.channelwise import Side
 from compiler.forms.normal_form import Slots
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
@@ -94,45 +96,46 @@ def cuda_separable_tiles(workload: Workload, target: CudaTarget, precision: str)
 def _cheapest(
     names: tuple[str, ...], pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
 ) -> tuple[Proposal, ...]:
-    """The most promising tiles of some algorithms, best first.
+    """The most promising tiles of some algorithms, best first; each has its share of them.
 
     `channels`: those that the product sums over, and its columns.
     """
-    found = (work for name in names for work in _best(name, len(names), pixels, channels, element, target))
-    return tuple(sorted((work.proposal(target) for work in found), key=lambda proposal: proposal.seconds))
+    most = MOST_PROPOSALS // len(names)
+    found = (one for name in names for one in _best(name, most, pixels, channels, element, target))
+    return tuple(sorted(found, key=lambda proposal: proposal.seconds))
 
 
 def _best(
-    name: str, shares: int, pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
-) -> Sequence[SeparableWork]:
-    """The cheapest of one algorithm, which has its share of all proposals."""
-    works = ((work.ns(target), at, work) for at, work in enumerate(_works(name, pixels, *channels, element, target)))
-    return [work for _, _, work in heapq.nsmallest(MOST_PROPOSALS // shares, works)]
-
-
-def _works(
-    name: str, window: Pixels, channels: int, columns: int, element: DType, target: CudaTarget
-) -> Iterator[SeparableWork]:
+    name: str, most: int, pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
+) -> list[Proposal]:
     algorithm = PRODUCTS[name]
-    whole = Reading(max(16 // element.bytes, 1), is_copy=True)
-    for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else (*WARP_TILES, *MORE_WARP_TILES):
-        if (algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS) or (n > 8 and n >= 2 * columns):
-            continue
+
+    def tile(strip: Strip) -> Tile:
+        own = Level("register", (("rows", strip.down), ("columns", strip.across)))
+        return Tile(name, (*strip.sizes.levels(inner_of(algorithm), rows=strip.rows), own))
+
+    blocks = (
+        (strip, _block(algorithm, pixels, shape, strip, target))
+        for shape, strip in _tiles(algorithm, pixels, *channels, element, target)
+    )
+    return cheapest(blocks, most, target, tile)
+
+
+def _tiles(
+    algorithm: str, window: Pixels, channels: int, columns: int, element: DType, target: CudaTarget
+) -> Iterator[tuple[Shape, Strip]]:
+    """Each with the shape of the product of whole rectangles."""
+    for m, n, part_m, part_n in block_tiles(algorithm, MORE_WARP_TILES, columns=columns):
         for rows in _rectangles(window, m):
             pixels = window.rectangles(rows, m // rows) * m
-            shape = Shape(1, pixels, columns, channels, element, whole, None)
+            shape = Shape(1, pixels, columns, channels, element, whole(element), None)
             for depth, steps in _steps(shape):
-                threads = m // part_m * (n // part_n) * (1 if algorithm == "ffma" else WARP)
-                strips = _strips(rows, m // rows, depth // window.count, threads)
                 for parts, cluster in splits(shape, m, n, steps, target):
                     own = -(-steps // parts)
-                    for stages, strip in points([count for count in STAGES if count <= own + 1] or (1,), strips):
-                        work = SeparableWork(
-                            *(algorithm, shape, m, n, part_m, part_n, depth, stages if own > 1 else 1, parts, cluster),
-                            *(window, rows, *strip),
-                        )
-                        if work.fits(target):
-                            yield work
+                    for stages in [count for count in STAGES if count <= own + 1] or (1,):
+                        sizes = Sizes(m, n, part_m, part_n, depth, stages if own > 1 else 1, parts, cluster)
+                        for strip in _strips(rows, m // rows, depth // window.count, threads_of(algorithm, sizes)):
+                            yield shape, Strip(sizes, rows, *strip)
 
 
 def _strips(rows: int, columns: int, vectors: int, threads: int) -> list[tuple[int, int]]:
@@ -150,10 +153,10 @@ def _steps(shape: Shape) -> Iterator[tuple[int, int]]:
 
     Those of products, and such that a part of the channels is one step.
     """
-    whole = MMA_BYTES // shape.element.bytes
-    parts = (-(-shape.depth // (count * whole)) * whole for count in PARTS)
+    link = MMA_BYTES // shape.element.bytes
+    parts = (-(-shape.depth // (count * link)) * link for count in PARTS)
     long = (depth for depth in parts if depth * shape.element.bytes <= LONGEST_STEP)
-    for depth in dict.fromkeys((*(depth for depth, _ in steps_of(shape)), *long)):
+    for depth in dict.fromkeys((*depths_of(shape.element), *long)):
         yield depth, -(-shape.depth // depth)
 
 
@@ -223,110 +226,55 @@ def _nameless(side: Side) -> Side:
 
 
 @dataclass(frozen=True)
-class SeparableWork(Work):
-    """One tile and what it costs.
+class Strip:
+    """A tile whose blocks have rectangles of so many `rows`, and whose threads `down` x `across` pixels each."""
 
-    `rows` are those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread.
-    """
-
-    window: Pixels
+    sizes: Sizes
     rows: int
-    strip_rows: int
-    strip_columns: int
+    down: int
+    across: int
 
-    @property
-    def columns(self) -> int:
-        """Columns of a block's rectangle of pixels."""
-        return self.m // self.rows
 
-    @property
-    def tile(self) -> Tile:
-        """The product's tile with the rectangle and its strips."""
-        plain = super().tile
-        block = Level("block", (*_level(plain, "block").extents, ("rows", self.rows)))
-        strip = Level("register", (("rows", self.strip_rows), ("columns", self.strip_columns)))
-        others = tuple(level for level in plain.levels if level.name != "block")
-        name = next(name for name, product in PRODUCTS.items() if product == self.algorithm)
-        return Tile(name, (*others, block, strip))
+def _block(algorithm: str, window: Pixels, shape: Shape, strip: Strip, target: CudaTarget) -> Block | None:
+    """A product's, beside whose products the window of the next step is computed, and the one after that copied.
 
-    @once
-    def positions(self) -> int:
-        """That the windows of a rectangle look at."""
-        return self.window.positions(self.rows, self.columns)
+    None where a thread would copy too much.
+    """
+    sizes, count, size = strip.sizes, window.count, shape.element.bytes
+    threads = threads_of(algorithm, sizes)
+    positions, vectors = window.positions(strip.rows, sizes.m // strip.rows), sizes.depth // count
+    copies = -(-positions * vectors // threads)
+    if copies > MOST_COPIES:
+        return None
+    weights = window.taps * window.weights.bytes if window.weights else 0
+    copied_bytes = sizes.depth * (positions * window.operand.bytes + weights)
+    step_bytes = copied_bytes + sizes.n * sizes.depth * size
+    steps, pitch = shape.steps(sizes), sizes.depth * size + 16
+    stages_bytes = sizes.stages * (copied_bytes + 32 + sizes.n * pitch) + min(steps, 2) * sizes.m * pitch
+    strips = sizes.m // (strip.down * strip.across) * vectors
+    instructions = -(-strips // threads) * _strip_instructions(window, strip.down, strip.across) + copies * COPY
+    issue = Issue(instructions, threads / WARP, target.fma_per_clock / WARP)
+    cycles, chain_ns = multiplied(algorithm, sizes, size, target)
+    step = Stage(cycles=cycles, beside_ns=STEP_NS)
+    if steps > 1:
+        step = Stage(step_bytes, cycles, issue, STEP_NS, max(chain_ns + STEP_NS, LATENCY_NS / (sizes.stages - 2)))
+    return Block(
+        sizes,
+        shape.blocks(sizes),
+        threads,
+        product_registers(algorithm, sizes) + _window_registers(window, strip, copies),
+        max(stages_bytes, sizes.sums_bytes),
+        Stage(step_bytes, issue=issue, beside_ns=STEP_NS, least_ns=LATENCY_NS),
+        step,
+        steps,
+    )
 
-    @property
-    def _vectors(self) -> int:
-        return self.depth // self.window.count
 
-    @once
-    def _copied_bytes(self) -> int:
-        """Positions, and weights of the window, of a step."""
-        weights = self.window.taps * self.window.weights.bytes if self.window.weights else 0
-        return self.depth * (self.positions * self.window.operand.bytes + weights)
-
-    @once
-    def step_bytes(self) -> int:
-        """Bytes that a block copies to shared memory in one step."""
-        return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
-
-    @once
-    def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes."""
-        pitch = self.depth * self.shape.element.bytes + 16
-        stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
-        return max(stages, self.m * (self.n + 8) * 4)
-
-    @once
-    def _copies(self) -> int:
-        """Of a thread in a step."""
-        return -(-self.positions * self._vectors // self.threads)
-
-    @property
-    def _strips(self) -> int:
-        return self.m // (self.strip_rows * self.strip_columns) * self._vectors
-
-    @once
-    def registers(self) -> int:
-        """Registers of a thread, estimated."""
-        count = self.window.count
-        outputs = self.strip_rows * self.strip_columns * count
-        across = self.window.columns.taps * self.strip_rows
-        own = product_registers(self.algorithm, self.part_m, self.part_n)
-        return own + 40 + self._copies + self._copies // 4 + outputs + across * count // 2 + count
-
-    def fits(self, target: CudaTarget) -> bool:
-        """Whether the device has as much shared memory and as many registers."""
-        return (
-            self._copies <= MOST_COPIES
-            and self.registers <= MOST_REGISTERS
-            and self.shared_bytes <= target.block_shared_bytes
-        )
-
-    def _first_ns(self, together: int, target: CudaTarget) -> float:
-        """The first copies, and the first stretch of the window: nothing is multiplied meanwhile."""
-        return LATENCY_NS + self._moved_ns(together, target) + self._window_ns(together, target) + STEP_NS
-
-    def _step_ns(self, together: int, target: CudaTarget) -> float:
-        """A step's products beside the window of the next one and the copies of one after that."""
-        products = together * self._cycles(target) / target.clock_ghz
-        if self.steps == 1:
-            return products + STEP_NS
-        waiting = LATENCY_NS / (self.stages - 2)
-        return max(super()._step_ns(together, target), products + self._window_ns(together, target) + STEP_NS, waiting)
-
-    def _window_ns(self, together: int, target: CudaTarget) -> float:
-        """A step's window and copies, of so many blocks.
-
-        Instructions of their warps on four schedulers, none of which issues to one warp in every cycle.
-        """
-        warps = together * self.threads / WARP
-        return self._window_instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
-
-    @once
-    def _window_instructions(self) -> int:
-        """Of a thread, in a step."""
-        strip = _strip_instructions(self.window, self.strip_rows, self.strip_columns)
-        return -(-self._strips // self.threads) * strip + self._copies * COPY
+def _window_registers(window: Pixels, strip: Strip, copies: int) -> int:
+    """Of a thread: places of copies, results, a row of positions."""
+    count, across = window.count, window.columns.taps * strip.down
+    results = strip.down * strip.across * count
+    return OTHER_REGISTERS + copies + copies // 4 + results + across * count // 2 + count
 
 
 @lru_cache(maxsize=256)
@@ -343,7 +291,3 @@ def _positions_and_taps(side: Side, outputs: int) -> tuple[int, int]:
     """How many positions so many neighbours look at along a side, and the taps under which they do."""
     readers = side.readers(outputs).values()
     return len(readers), sum(len({tap for _, tap in one}) for one in readers)
-
-
-def _level(tile: Tile, name: str) -> Level:
-    return next(level for level in tile.levels if level.name == name)

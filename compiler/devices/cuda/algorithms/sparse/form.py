@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.devices.cuda.algorithms.contraction.floats import as_fp32, times_loaded
+from compiler.devices.cuda.products.floats import as_fp32, times_loaded
 from compiler.encodings.two_of_four import GROUP, TwoOfFour
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.integer import IntegerContraction, as_integer

@@ -1,6 +1,6 @@
 """Products by weights that are zero at two of each four places along k, as one CUDA kernel: `sparse`.
 
-Pipeline, split k and maps are those of any contraction (`contraction.lowering`). B is packed without its zeros, with
+Pipeline, split k and maps are those of any contraction (`products.lowering`). B is packed without its zeros, with
 the places of what is kept (`codegen.sparse_panels`): 9 bytes for each 16 of a dense one in 16 bits.
 
 `sparse_wgmma` multiplies by warpgroups, which read both operands from shared memory (`sparse.warpgroups`); B comes by
@@ -11,7 +11,7 @@ B has none, so that
 
     sum (A - p) B  =  sum A B  -  p sum B
 
-where the sums of B over k are one more product of the same fragments, with ones (`algorithms.integer`). By warpgroups,
+where the sums of B over k are one more product of the same fragments, with ones (`products.bytes`). By warpgroups,
 `sparse_wgmma_integer`, they are packed behind the tiles, as in `algorithms.integer_wgmma`.
 """
 
@@ -23,23 +23,21 @@ from typing import ClassVar, Protocol
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import plain_a
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.contraction.pipeline import pipelined
-from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
-from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
-from compiler.devices.cuda.algorithms.integer_wgmma import HEADER as BYTES_HEADER
-from compiler.devices.cuda.algorithms.integer_wgmma import before_first, packed_sums
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
-from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
-from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseByteWgmmaProduct, SparseWgmmaProduct
+from compiler.devices.cuda.algorithms.sparse.product import SparseProduct
+from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseWgmmaProduct
 from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
 from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
+from compiler.devices.cuda.products.bytes import WGMMA_HEADER, before_first, packed_sums, padded, reading_bytes
+from compiler.devices.cuda.products.floats import plain_a
+from compiler.devices.cuda.products.lowering import CudaContraction
+from compiler.devices.cuda.products.operand import half_of
+from compiler.devices.cuda.products.pipeline import pipelined
+from compiler.devices.cuda.products.wgmma import WGMMA_M
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.expr import Expr
@@ -166,7 +164,7 @@ class Bytes:
 
     form: IntegerContraction
     total: ClassVar[DType] = DType.I32
-    header: ClassVar[str] = BYTES_HEADER
+    header: ClassVar[str] = WGMMA_HEADER
 
     @property
     def _has_zero(self) -> bool:
@@ -176,8 +174,8 @@ class Bytes:
         """By warps sums of B come from one more product; by warpgroups they are packed."""
         dtype, extents = self.form.a.value.dtype, _extents(of, by_warpgroups)
         if by_warpgroups:
-            return SparseByteWgmmaProduct(dtype, *extents)
-        return SparseByteProduct(dtype, *extents, column_sums=self._has_zero)
+            return SparseWgmmaProduct(dtype, *extents)
+        return SparseProduct(dtype, *extents, column_sums=self._has_zero)
 
     def weights(self, of: CudaContraction) -> tuple[Expr, DType]:
         """Signed bytes."""

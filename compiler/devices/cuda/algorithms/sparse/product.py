@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.codegen.fragments import MMA_M, MMA_N, WARP, Immediate, load_a_fragments, unrolled
+from compiler.devices.cuda.codegen.fragments import MMA_M, MMA_N, WARP, Immediate, load_a_fragments, sum_type, unrolled
 from compiler.devices.cuda.codegen.rows import Padded, Rows
 from compiler.devices.cuda.codegen.sparse_panels import WORD_DEPTH, WORDS_BYTES
 from compiler.ir.tensor import DType
@@ -32,7 +31,10 @@ ONES = "0x01010101"
 
 @dataclass(frozen=True)
 class SparseProduct(Immediate):
-    """A block tile of `m` x `n`, of which each warp has `warp_m` x `warp_n`: 16 of n and 8 of m in an instruction."""
+    """A block tile of `m` x `n`, of which each warp has `warp_m` x `warp_n`: 16 of n and 8 of m in an instruction.
+
+    `column_sums` says whether those of B along k are taken as well, which only bytes have.
+    """
 
     element: DType
     m: int
@@ -40,9 +42,14 @@ class SparseProduct(Immediate):
     warp_m: int
     warp_n: int
 
+    column_sums: bool = False
+
     as_tf32 = False
-    sum_type: ClassVar[str] = "float"
-    """C type of a sum."""
+
+    @property
+    def sum_type(self) -> str:
+        """C type of a sum."""
+        return sum_type(self.element)
 
     @property
     def threads(self) -> int:
@@ -72,6 +79,8 @@ class SparseProduct(Immediate):
         words = f"warp_n / {MMA_M} * {depth // WORD_DEPTH * WORDS_BYTES}"
         writer.line(f"const int metadata_lane = {self.n * kept} + {words} + lane * 4;")
         writer.line(f"{self.sum_type} acc{''.join(f'[{extent}]' for extent in self.sums)} = {{}};")
+        if self.column_sums:
+            writer.line(f"int column_sums[{self.sums[0]}][4] = {{}}; /* of B, the same in all rows */")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
         """Adds the products of one step of `depth` elements, 64 by a word of metadata."""
@@ -97,10 +106,10 @@ class SparseProduct(Immediate):
                         writer.line(f"tw_ldmatrix_x4(a[j], a_tile + a_lane + {of_a} + j * {MMA_N * pitch});")
                     with unrolled(writer, columns, "i"), unrolled(writer, rows, "j"):
                         writer.line(f"{instruction}(acc[i][j], b[i], a[j], metadata[i]);")
-                    self._multiply_ones(writer, instruction)
-
-    def _multiply_ones(self, writer: Writer, instruction: str) -> None:
-        """Beside the products: nothing."""
+                    if self.column_sums:
+                        writer.line(f"const unsigned ones[4] = {{{', '.join([ONES] * 4)}}};")
+                        with unrolled(writer, columns, "i"):
+                            writer.line(f"{instruction}(column_sums[i], b[i], ones, metadata[i]);")
 
     def put(self, writer: Writer, pitch: int) -> None:
         """Stores a thread's sums to `sums`, as [m][pitch] in shared memory."""
@@ -110,24 +119,3 @@ class SparseProduct(Immediate):
             writer.line(f"{self.sum_type} *const at = sums + {place};")
             for element, offset in enumerate((0, pitch, 8, pitch + 8)):
                 writer.line(f"at[{offset}] = acc[i][j][{element}];")
-
-
-@dataclass(frozen=True)
-class SparseByteProduct(SparseProduct):
-    """The same of bytes, summed in int32; `column_sums` says whether those of B along k are taken as well."""
-
-    column_sums: bool
-
-    sum_type: ClassVar[str] = "int"
-
-    def declare(self, writer: Writer, depth: int) -> None:
-        """Sums of 0, those of columns where they are needed, and the place of the thread's warp in the tile."""
-        super().declare(writer, depth)
-        if self.column_sums:
-            writer.line(f"int column_sums[{self.sums[0]}][4] = {{}}; /* of B, the same in all rows */")
-
-    def _multiply_ones(self, writer: Writer, instruction: str) -> None:
-        if self.column_sums:
-            writer.line(f"const unsigned ones[4] = {{{', '.join([ONES] * 4)}}};")
-            with unrolled(writer, self.sums[0], "i"):
-                writer.line(f"{instruction}(column_sums[i], b[i], ones, metadata[i]);")

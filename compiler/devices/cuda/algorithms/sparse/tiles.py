@@ -8,32 +8,25 @@ read whole, so that narrow tiles gain less.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.contraction.tiles import (
-    CHAIN_CYCLES,
-    MOST_OFFSET,
-    MOST_PROPOSALS,
-    SHARED_BYTES_PER_CLOCK,
-    STAGES,
-    WARP,
-    Reading,
-    Shape,
-    Work,
-    shape_of,
-    splits,
-)
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.products.bytes import shape_of_bytes
+from compiler.devices.cuda.products.costs import (
+    CHAIN_CYCLES,
+    SHARED_BYTES_PER_CLOCK,
+    Block,
+    cheapest,
+    product_block,
+)
+from compiler.devices.cuda.products.operand import half_of
+from compiler.devices.cuda.products.tiles import MOST_OFFSET, MOST_PROPOSALS, Shape, Sizes, shape_of, sizes_of
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.encodings.two_of_four import GROUP, KEPT
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 TILES = (
@@ -80,7 +73,7 @@ def shape_of_halves(workload: Workload, precision: str) -> Shape | None:
     half = half_of(view, workload, exact=precision in ("fp32", "tf32")) if view is not None else None
     if view is None or half is None or not view.batches * view.rows * view.columns:
         return None
-    return shape_of(view, workload, half)
+    return replace(shape_of(view, workload, half), b=None)  # it is packed
 
 
 def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTarget) -> list[Proposal]:
@@ -91,67 +84,29 @@ def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTar
 
 @lru_cache(maxsize=256)
 def _cheapest(algorithm: str, shape: Shape, summed: bool, target: CudaTarget) -> tuple[Proposal, ...]:
-    """The most promising tiles of a product, best first."""
-    works = _works(algorithm, shape, summed, target)
-    best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: work.ns(target))
-    return tuple(work.proposal(target) for work in best)
+    """The most promising tiles of a product, best first.
+
+    `summed` says whether columns of B are summed too, as products with ones.
+    """
+    sizes = sizes_of(TILES, DEPTHS, shape, target)
+    blocks = ((one, _block(shape, one, summed, target)) for one in sizes)
+    return tuple(cheapest(blocks, MOST_PROPOSALS, target, lambda one: Tile(algorithm, one.levels("warp"))))
 
 
-def _works(algorithm: str, shape: Shape, summed: bool, target: CudaTarget) -> Iterator[SparseWork]:
-    for m, n, part_m, part_n in TILES:
-        for depth in DEPTHS:
-            steps = -(-shape.depth // depth)
-            for stages in STAGES:
-                if stages > (2 if not shape.a.is_copy else max(steps + 1, 2)):
-                    continue
-                for parts, cluster in splits(shape, m, n, steps, target):
-                    work = SparseWork(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster, summed)
-                    if work.fits(target):
-                        yield work
-
-
-@dataclass(frozen=True)
-class SparseWork(Work):
-    """One tile and what it costs; `summed` says whether columns of B are summed too, as products with ones."""
-
-    summed: bool
-
-    @property
-    def _kept_bytes(self) -> float:
-        """Of a column of B in one step of k, metadata included."""
-        return self.depth * KEPT / GROUP * (self.shape.element.bytes + PLACE_BYTES)
-
-    @once
-    def step_bytes(self) -> int:
-        """Bytes of both operands in one step of k."""
-        return self.m * self.depth * self.shape.element.bytes + int(self.n * self._kept_bytes)
-
-    @once
-    def registers(self) -> int:
-        """An estimate: sums, operands of both instructions of a word, addresses, what is gathered."""
-        own = self.part_m * self.part_n // WARP + 2 * (self.part_m // 8 * 4 + self.part_n // 16 * 5)
-        summed = self.part_n // 4 if self.summed else 0
-        return own + summed + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
-
-    @once
-    def _sides(self) -> tuple[tuple[Reading, int], ...]:
-        """A alone: B is packed."""
-        return ((self.shape.a, self.m * self.depth // self.threads),)
-
-    @once
-    def _held(self) -> int:
-        """Registers for what is not copied: pieces of bytes lie four in one."""
-        reading, count = self.shape.a, self.m * self.depth // self.threads
-        packed = 4 if self.algorithm == "sparse_integer" and reading.count > 1 else 1
-        return 0 if reading.is_copy else -(-count * max(reading.loads, 1) // packed)
-
-    def _cycles(self, target: CudaTarget) -> float:
-        rows = self.m + (self.m // self.part_m * ROWS if self.summed else 0)
-        products = rows * self.n * self.depth * self.shape.element.bytes / 2  # as many as of 16 bits would take
-        warps = self.threads // WARP
-        read = warps * (self.part_m * self.depth * self.shape.element.bytes + self.part_n * self._kept_bytes)
-        gathered = self._gathered * self.threads / WARP / 4
-        return max(products / (target.mma_per_clock * RATE), read / SHARED_BYTES_PER_CLOCK) + gathered
-
-    def _chain_ns(self, target: CudaTarget) -> float:
-        return self.depth * self.shape.element.bytes / ROW_BYTES * CHAIN_CYCLES / target.clock_ghz
+def _block(shape: Shape, sizes: Sizes, summed: bool, target: CudaTarget) -> Block | None:
+    """A product's of which B is what is kept, with its metadata, and both instructions of a word have operands."""
+    m, n, part_m, part_n, depth = sizes.m, sizes.n, sizes.part_m, sizes.part_n, sizes.depth
+    row_bytes = depth * shape.element.bytes
+    kept_bytes = depth * KEPT / GROUP * (shape.element.bytes + PLACE_BYTES)
+    rows = m + (m // part_m * ROWS if summed else 0)
+    products = rows * n * row_bytes / 2  # as many as of 16 bits would take
+    read = sizes.shares * (part_m * row_bytes + part_n * kept_bytes)
+    return product_block(
+        shape,
+        sizes,
+        sizes.shares * WARP,
+        part_m * part_n // WARP + 2 * (part_m // 8 * 4 + part_n // 16 * 5) + (part_n // 4 if summed else 0),
+        m * row_bytes + int(n * kept_bytes),
+        max(products / (target.mma_per_clock * RATE), read / SHARED_BYTES_PER_CLOCK),
+        row_bytes / ROW_BYTES * CHAIN_CYCLES / target.clock_ghz,
+    )

@@ -1,36 +1,35 @@
 """Legal tiles of products by `wgmma.sp` (`sparse.warpgroups`), on the architecture that has warpgroups.
 
-A is copied in whole pieces of 16 bytes. The model is that of `contraction.wgmma_tiles`: tensor cores take twice as many
+A is copied in whole pieces of 16 bytes. The model is that of `products.warpgroups`: tensor cores take twice as many
 places of k in a cycle, and of B 9 bytes are moved and read where a dense one has 16; 10 where elements are bytes, of
 which they take twice as many again. A tile has 64 columns at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET, SHARED_BYTES_PER_CLOCK, Shape, splits
-from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
-    MOST_PROPOSALS,
-    RATE,
-    STAGES,
-    WARPGROUP,
-    WGMMA_M,
-    WarpgroupWork,
-    has_warpgroups,
-    is_copied_whole,
-)
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_integer
 from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
 from compiler.devices.cuda.algorithms.sparse.warpgroups import STEP_BYTES
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
+from compiler.devices.cuda.products.bytes import shape_of_bytes
+from compiler.devices.cuda.products.costs import Block, cheapest
+from compiler.devices.cuda.products.tiles import MOST_OFFSET, Shape, Sizes, sizes_of
+from compiler.devices.cuda.products.warpgroups import (
+    LAG,
+    MOST_PROPOSALS,
+    RATE,
+    STAGES,
+    has_warpgroups,
+    is_copied_whole,
+    warpgroup_block,
+)
+from compiler.devices.cuda.products.wgmma import WGMMA_M
 from compiler.devices.cuda.target import CudaTarget
 from compiler.encodings.two_of_four import GROUP, KEPT
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 TILES = (
@@ -62,50 +61,17 @@ def cuda_sparse_wgmma_tiles(workload: Workload, target: CudaTarget, precision: s
 @lru_cache(maxsize=256)
 def _cheapest(algorithm: str, shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles of a product, best first."""
-    works = sorted(_works(algorithm, shape, target), key=lambda work: work.ns(target))
-    return tuple(work.proposal(target) for work in works[:MOST_PROPOSALS])
+    sizes = sizes_of(TILES, (STEP_BYTES // shape.element.bytes,), shape, target, STAGES, LAG)
+    blocks = ((one, _block(shape, one, target)) for one in sizes)
+    return tuple(cheapest(blocks, MOST_PROPOSALS, target, lambda one: Tile(algorithm, one.levels("warpgroup"))))
 
 
-def _works(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[SparseWarpgroupWork]:
-    depth = STEP_BYTES // shape.element.bytes
-    steps = -(-shape.depth // depth)
-    for m, n, part_m, part_n in TILES:
-        for stages in STAGES:
-            if stages > max(steps + 2, 3):
-                continue
-            for parts, cluster in splits(shape, m, n, steps, target):
-                sizes = (m, n, part_m, part_n, depth, stages, parts, cluster)
-                work = SparseWarpgroupWork(algorithm, shape, *sizes)
-                if work.fits(target):
-                    yield work
-
-
-@dataclass(frozen=True)
-class SparseWarpgroupWork(WarpgroupWork):
-    """One tile, of whose `m` x `n` each warpgroup has `part_m` x `part_n`."""
-
-    @once
-    def step_bytes(self) -> int:
-        """Bytes of both operands in one step of k, metadata included."""
-        size = self.shape.element.bytes
-        return self.m * self.depth * size + self.n * self.depth * KEPT // GROUP * size + self._metadata_bytes
-
-    @property
-    def _metadata_bytes(self) -> int:
-        return self.n // WORD_COLUMNS * (self.depth // WORD_DEPTH) * WORDS_BYTES
-
-    @once
-    def shared_bytes(self) -> int:
-        """Of one block: its stages, or the sums that take their place, and an mbarrier for each stage."""
-        stage = -(-self.step_bytes // ATOM_BYTES) * ATOM_BYTES
-        return max(self.stages * stage, self.m * (self.n + 8) * 4) + 8 * self.stages
-
-    def _cycles(self, target: CudaTarget) -> float:
-        """Products, each of which reads both of its operands from shared memory."""
-        size = self.shape.element.bytes
-        each = WGMMA_M * KEPT // GROUP + self.part_m
-        products = self.threads // WARPGROUP * (self.part_n // WGMMA_M)
-        read = products * each * self.depth * size + self._metadata_bytes
-        halves = self.depth * size / 2  # as many products of 16 bits would take as long
-        rate = target.wgmma_per_clock * RATE * PLACES
-        return max(self.m * self.n * halves / rate, read / SHARED_BYTES_PER_CLOCK)
+def _block(shape: Shape, sizes: Sizes, target: CudaTarget) -> Block:
+    """Products read both of their operands from shared memory, and metadata beside them."""
+    row_bytes = sizes.depth * shape.element.bytes
+    metadata = sizes.n // WORD_COLUMNS * (sizes.depth // WORD_DEPTH) * WORDS_BYTES
+    step_bytes = sizes.m * row_bytes + sizes.n * row_bytes * KEPT // GROUP + metadata
+    each = WGMMA_M * KEPT // GROUP + sizes.part_m
+    read = sizes.shares * (sizes.part_n // WGMMA_M) * each * row_bytes + metadata
+    stage = -(-step_bytes // ATOM_BYTES) * ATOM_BYTES
+    return warpgroup_block(shape, sizes, step_bytes, stage, read, target.wgmma_per_clock * RATE * PLACES)

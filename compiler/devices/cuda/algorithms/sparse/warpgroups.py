@@ -1,6 +1,6 @@
 """The multiply step of a block tile by `wgmma.sp`: C[m, n] += A[m, k] B[n, k], B kept by two of four along k.
 
-As `contraction.wgmma`, with the operands exchanged, since the sparse one comes first: a warpgroup has 64 columns of C
+As `products.wgmma`, with the operands exchanged, since the sparse one comes first: a warpgroup has 64 columns of C
 as the rows of a product, and 16 to 256 rows of C as its columns. Both operands are read from shared memory. A lane has
 the word of metadata that `mma.sp` would have: selector 0 is for the first 32 places of k, 1 for the others. Of bytes a
 word is for one product of 64 places; a step has two, so that what is kept fills rows that can be swizzled.
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.wgmma import DESCRIPTOR_BYTES, WGMMA_M, Warpgroups
 from compiler.devices.cuda.codegen.fragments import MMA_M, unrolled
 from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.devices.cuda.codegen.sparse_panels import WORD_DEPTH, WORDS_BYTES
+from compiler.devices.cuda.products.wgmma import DESCRIPTOR_BYTES, WGMMA_M, Warpgroups
 from compiler.ir.tensor import DType
 
 HEADER = "tw_wgmma_sp.h"
@@ -91,10 +90,3 @@ class SparseWgmmaProduct(Warpgroups):
             writer.line(f"{self.sum_type} *const at = sums + (group_m + j * 8 + lane % 4 * 2) * {pitch} + {column};")
             for element, offset in enumerate((0, pitch, 8, pitch + 8)):
                 writer.line(f"at[{offset}] = acc[i][j * 4 + {element}];")
-
-
-@dataclass(frozen=True)
-class SparseByteWgmmaProduct(SparseWgmmaProduct):
-    """The same of bytes, summed in int32."""
-
-    sum_type: ClassVar[str] = "int"

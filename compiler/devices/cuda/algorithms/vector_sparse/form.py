@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from compiler.devices.cuda.algorithms.contraction.floats import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.vector_panels import MOST_GROUPS
+from compiler.devices.cuda.products.floats import as_fp32, times_loaded
 from compiler.encodings.blocks import WIDTHS, Blocks
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.integer import IntegerContraction, as_integer

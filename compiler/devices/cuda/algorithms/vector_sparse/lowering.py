@@ -3,9 +3,9 @@
 A block's steps are made of the groups that its columns keep, packed side by side (`codegen.vector_panels`); the numbers
 of these groups are staged in shared memory before the first step, and rows of A are gathered by them, group by group.
 What lies in shared memory is a dense tile of both operands, so that pipeline, products, split k and maps are those of
-any contraction (`contraction.lowering`). Of a convolution a number names a position of the window and channels.
+any contraction (`products.lowering`). Of a convolution a number names a position of the window and channels.
 
-`sparse_mma_integer` is the same of bytes, summed exactly in int32 (`algorithms.integer`): sums of B over k, by which a
+`sparse_mma_integer` is the same of bytes, summed exactly in int32 (`products.bytes`): sums of B over k, by which a
 zero point of A is taken off, are those of what is kept.
 """
 
@@ -16,24 +16,24 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.floats import CALLED, plain_stage_bytes, product_by
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
-from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.contraction.pipeline import PIPELINE, fill, prefetch
-from compiler.devices.cuda.algorithms.contraction.reading import reading
-from compiler.devices.cuda.algorithms.integer import (
-    IntegerProduct,
-    padded,
-    product_of_bytes,
-    reading_bytes,
-    take_zero_points,
-)
 from compiler.devices.cuda.algorithms.vector_sparse.form import DENSE_NAMES, OF_BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import Product
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import KEPT, Operand, Packed
 from compiler.devices.cuda.codegen.vector_panels import VectorPanels
+from compiler.devices.cuda.products.bytes import (
+    IntegerProduct,
+    padded,
+    product_of_bytes,
+    reading_bytes,
+    take_zero_points,
+)
+from compiler.devices.cuda.products.floats import CALLED, plain_stage_bytes, product_by
+from compiler.devices.cuda.products.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.products.operand import half_of
+from compiler.devices.cuda.products.pipeline import PIPELINE, fill, prefetch
+from compiler.devices.cuda.products.reading import reading
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload

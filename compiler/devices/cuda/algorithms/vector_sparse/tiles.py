@@ -7,40 +7,33 @@ keeps; beside it pieces are copied, whole sectors are moved for them, and the fi
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from compiler.devices.cuda.algorithms.contraction.operand import PIECES
-from compiler.devices.cuda.algorithms.contraction.tiles import (
-    LATENCY_NS,
-    MOST_OFFSET,
-    MOST_PROPOSALS,
-    MOST_SPLIT_SUMS,
-    STAGES,
-    THREAD_TILES,
-    WARP,
-    WARP_TILES,
-    Reading,
-    Shape,
-    Work,
-    products_of,
-    shape_of,
-    splits,
-    steps_of,
-)
-from compiler.devices.cuda.algorithms.integer import shape_of_bytes
-from compiler.devices.cuda.algorithms.model import PORT_BYTES
 from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import MMA_M
-from compiler.devices.cuda.target import CudaTarget
-from compiler.encodings.blocks import WIDTHS
+from compiler.devices.cuda.products.bytes import shape_of_bytes
+from compiler.devices.cuda.products.costs import LATENCY_NS, PER_CLOCK, Block, Stage, cheapest, dense_block
+from compiler.devices.cuda.products.operand import PIECES
+from compiler.devices.cuda.products.tiles import (
+    MOST_OFFSET,
+    MOST_PROPOSALS,
+    Reading,
+    Shape,
+    Sizes,
+    block_tiles,
+    depths_of,
+    inner_of,
+    products_of,
+    shape_of,
+    sizes_of,
+)
+from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.encodings.zeros import CLASSES
 from compiler.ir.machine import Workload
-from compiler.ir.once import once
-from compiler.ir.tile import Level, Tile
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 NARROW_THREAD_TILES = ((64, 16, 4, 2), (128, 16, 8, 2), (64, 8, 4, 1), (128, 8, 8, 1))
@@ -55,6 +48,24 @@ PIECE_CYCLES = 6.0
 """Beside these, of a single element that goes through registers: a conversion, a shorter store."""
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to multiply by what an average panel keeps: `fill` / CLASSES of all groups of k, `group` elements each.
+
+    shape        the product's, of as much of k as is kept, whose A is gathered by groups; of all `whole_depth` of it
+    width        columns of a panel
+    summed       whether columns of B are summed too, as products with ones
+    """
+
+    algorithm: str
+    shape: Shape
+    whole_depth: int
+    width: int
+    group: int
+    fill: int
+    summed: bool
+
+
 def cuda_vector_sparse_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """The most promising tiles by the model, best first; none for what is no product by such weights."""
     form = as_vector_sparse(workload)
@@ -63,7 +74,16 @@ def cuda_vector_sparse_tiles(workload: Workload, target: CudaTarget, precision: 
     view = form.view
     if not view.batches * view.rows * view.columns:
         return []
-    return [*_cheapest(tuple(_products_of(form, workload, precision)), tuple(form.ways), target)]
+    return [*_cheapest(tuple(_ways(form, workload, precision)), target)]
+
+
+def _ways(form: VectorSparse, workload: Workload, precision: str) -> Iterator[Way]:
+    """Each way to multiply, under each size of groups."""
+    for name, dense, summed in _products_of(form, workload, precision):
+        for width, group, fill in form.ways:
+            depth = max(ceil(dense.depth * fill / CLASSES), 1)
+            shape = replace(dense, depth=depth, a=_gathered(dense, group))
+            yield Way(name, shape, dense.depth, width, group, fill, summed)
 
 
 def _products_of(form: VectorSparse, workload: Workload, precision: str) -> Iterator[tuple[str, Shape, bool]]:
@@ -77,33 +97,22 @@ def _products_of(form: VectorSparse, workload: Workload, precision: str) -> Iter
 
 
 @lru_cache(maxsize=256)
-def _cheapest(
-    products: tuple[tuple[str, Shape, bool], ...], ways: tuple[tuple[int, int, int], ...], target: CudaTarget
-) -> tuple[Proposal, ...]:
-    """The most promising tiles of products by some algorithms, best first."""
-    works = (work for one in products for way in ways for work in _works(*one, *way, target))
-    best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: work.ns(target))
-    return tuple(work.proposal(target) for work in best)
+def _cheapest(ways: tuple[Way, ...], target: CudaTarget) -> tuple[Proposal, ...]:
+    """The most promising tiles of products in some ways, best first."""
+    blocks = (((way, sizes), _block(way, sizes, target)) for way in ways for sizes in _sizes(way, target))
+    return tuple(cheapest(blocks, MOST_PROPOSALS, target, lambda of: _tile(*of)))
 
 
-def _works(
-    algorithm: str, dense: Shape, summed: bool, width: int, group: int, fill: int, target: CudaTarget
-) -> Iterator[VectorWork]:
-    """Those of panels of so many columns that keep `fill` / CLASSES of all groups."""
-    shape = replace(dense, depth=max(ceil(dense.depth * fill / CLASSES), 1), a=_gathered(dense, group))
-    tiles = (*THREAD_TILES, *NARROW_THREAD_TILES) if algorithm == "ffma" else WARP_TILES
-    for m, n, part_m, part_n in tiles:
-        if n != width or (algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS):
-            continue
-        for depth, steps in steps_of(shape):
-            for stages in STAGES:
-                if stages > (2 if shape.is_held else max(steps + 1, 2)) or depth % (2 * group):
-                    continue
-                for parts, cluster in splits(shape, m, n, steps, target):
-                    sizes = (m, n, part_m, part_n, depth, stages, parts, cluster)
-                    work = VectorWork(algorithm, shape, *sizes, group, fill, dense.depth, summed)
-                    if work.fits(target):
-                        yield work
+def _sizes(way: Way, target: CudaTarget) -> Iterator[Sizes]:
+    """Of tiles as wide as a panel, whose steps are whole groups."""
+    tiles = (tile for tile in block_tiles(way.algorithm, more_threads=NARROW_THREAD_TILES) if tile[1] == way.width)
+    depths = [depth for depth in depths_of(way.shape.element) if depth % (2 * way.group) == 0]
+    return sizes_of(tiles, depths, way.shape, target)
+
+
+def _tile(way: Way, sizes: Sizes) -> Tile:
+    """The product's, with the size of groups."""
+    return Tile(f"sparse_{way.algorithm}", sizes.levels(inner_of(way.algorithm), group=way.group))
 
 
 def _gathered(shape: Shape, group: int) -> Reading:
@@ -116,70 +125,33 @@ def _gathered(shape: Shape, group: int) -> Reading:
     return Reading(count, a.loads, is_copy, 0.0 if is_copy else PIECE_CYCLES)
 
 
-@dataclass(frozen=True)
-class VectorWork(Work):
-    """One tile, of whose `shape` the depth is what an average panel keeps of `whole_depth`, in groups.
+def _block(way: Way, sizes: Sizes, target: CudaTarget) -> Block | None:
+    """A product's, with numbers of groups, whole sectors of A, and copies of pieces."""
+    block = dense_block(way.algorithm, way.shape, sizes, target)
+    if block is None:
+        return None
+    steps = ceil(ceil(way.whole_depth / sizes.depth) / sizes.parts)  # as many as there may be
+    numbers = NUMBER_BYTES * steps * (sizes.depth // way.group)
+    pieces = sizes.m * sizes.depth / way.shape.a.count / WARP
+    cycles = block.step.cycles + _sum_cycles(way, sizes, target) + COPY_CYCLES * pieces / 4
+    return replace(
+        block,
+        shared_bytes=block.shared_bytes + numbers + 32,
+        first=Stage(least_ns=2 * LATENCY_NS),  # numbers, and what they name
+        step=replace(block.step, nbytes=_moved_bytes(way, sizes), cycles=cycles),
+    )
 
-    `summed` says whether columns of B are summed too, as products with ones.
-    """
 
-    group: int
-    fill: int
-    whole_depth: int
-    summed: bool
+def _moved_bytes(way: Way, sizes: Sizes) -> float:
+    """In a step: of A the sectors in which groups lie, but no more than the rows have between them."""
+    size = way.shape.element.bytes
+    sectors = min(max(SECTOR_BYTES / (way.group * size), 1.0), CLASSES / way.fill)
+    return sizes.depth * size * (sizes.m * sectors + sizes.n)
 
-    def __post_init__(self) -> None:
-        assert self.n in WIDTHS, "a tile's columns are a panel's"
 
-    @property
-    def tile(self) -> Tile:
-        """These sizes as a tile, by which the lowering reads them."""
-        plain = super().tile
-        levels = [
-            Level(one.name, (*one.extents, ("group", self.group))) if one.name == "block" else one
-            for one in plain.levels
-        ]
-        return Tile(f"sparse_{self.algorithm}", tuple(levels))
-
-    @once
-    def _held(self) -> int:
-        """Registers for what is not copied: pieces of bytes lie four in one."""
-        return -(-super()._held // 4) if self.algorithm == BYTES and self.shape.a.count > 1 else super()._held
-
-    @property
-    def _per_clock(self) -> float:
-        return 2.0 if self.algorithm == BYTES else super()._per_clock
-
-    @once
-    def shared_bytes(self) -> int:
-        """Of one block: what a dense one has, and numbers of groups for as many steps as there may be."""
-        stages = self.stages * (self.step_bytes + 16 * (self.m + self.n))
-        steps = ceil(ceil(self.whole_depth / self.depth) / self.parts)
-        numbers = NUMBER_BYTES * steps * (self.depth // self.group)
-        return max(stages, self.m * (self.n + 8) * 4) + numbers + 32
-
-    @property
-    def _moved_bytes(self) -> float:
-        """In a step: of A the sectors in which groups lie, but no more than the rows have between them."""
-        size = self.shape.element.bytes
-        sectors = min(max(SECTOR_BYTES / (self.group * size), 1.0), CLASSES / self.fill)
-        return self.depth * size * (self.m * sectors + self.n)
-
-    def _first_ns(self, together: int, target: CudaTarget) -> float:
-        """Before the first step's products: numbers, and what they name."""
-        return 2 * LATENCY_NS
-
-    def _moved_ns(self, together: int, target: CudaTarget) -> float:
-        busy = min(self.blocks, target.multiprocessors)
-        return together * self._moved_bytes / min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
-
-    def _cycles(self, target: CudaTarget) -> float:
-        """Of a multiprocessor, for one block's step, with what the copies of pieces ask of it."""
-        pieces = self.m * self.depth / self.shape.a.count / WARP
-        return super()._cycles(target) + self._sum_cycles(target) + COPY_CYCLES * pieces / 4
-
-    def _sum_cycles(self, target: CudaTarget) -> float:
-        """Of products with ones, 16 rows of them for each warp."""
-        if not self.summed:
-            return 0.0
-        return self.m // self.part_m * MMA_M * self.n * self.depth / (target.mma_per_clock * self._per_clock)
+def _sum_cycles(way: Way, sizes: Sizes, target: CudaTarget) -> float:
+    """Of products with ones, 16 rows of them for each warp."""
+    if not way.summed:
+        return 0.0
+    rows = sizes.m // sizes.part_m * MMA_M
+    return rows * sizes.n * sizes.depth / (target.mma_per_clock * PER_CLOCK[way.algorithm])

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import product as points
 from math import prod
 
-from compiler.devices.cuda.algorithms.model import (
+from compiler.devices.cuda.codegen.lane_columns import AHEAD, AHEAD_BYTES
+from compiler.devices.cuda.model import (
     LARGEST_SPAN,
     MEETING_NS,
     STALL,
@@ -19,7 +20,6 @@ from compiler.devices.cuda.algorithms.model import (
     share,
     waves,
 )
-from compiler.devices.cuda.codegen.lane_columns import AHEAD, AHEAD_BYTES
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window
 from compiler.ir.machine import Workload

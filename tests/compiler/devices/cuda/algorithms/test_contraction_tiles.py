@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_PROPOSALS, Work, cuda_contraction_tiles
+from compiler.devices.cuda.algorithms.contraction.tiles import cuda_contraction_tiles
 from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.products import costs
+from compiler.devices.cuda.products.costs import Block
+from compiler.devices.cuda.products.tiles import MOST_PROPOSALS
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
@@ -101,14 +104,14 @@ def test_products_that_differ_only_in_what_costs_nothing_are_priced_once(monkeyp
 
     Its extents, the way its operands are read and the target are.
     """
-    priced: list[Work] = []
-    counted = Work.ns
+    priced: list[Block] = []
+    counted = costs.block_ns
 
-    def ns(work: Work, target: CudaTarget) -> float:
-        priced.append(work)
-        return counted(work, target)
+    def block_ns(block: Block, target: CudaTarget) -> float:
+        priced.append(block)
+        return counted(block, target)
 
-    monkeypatch.setattr(Work, "ns", ns)
+    monkeypatch.setattr(costs, "block_ns", block_ns)
     target = replace(H200, launch_ns=H200.launch_ns + 2)
     plain = product(72, 56, 264)
     mapped = parse_kernel(

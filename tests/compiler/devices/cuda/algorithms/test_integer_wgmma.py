@@ -15,12 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
-from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import MOST_PROPOSALS
 from compiler.devices.cuda.algorithms.integer import cuda_integer_tiles
 from compiler.devices.cuda.algorithms.integer_wgmma import cuda_integer_wgmma_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.persistent import can_be_resident
+from compiler.devices.cuda.products.warpgroups import MOST_PROPOSALS
 from compiler.devices.cuda.target import PROFILES
 from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.tile import Level, Tile

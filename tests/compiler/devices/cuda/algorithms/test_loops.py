@@ -14,7 +14,7 @@ import pytest
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.loops.team import TEAMS
 from compiler.devices.cuda.algorithms.loops.tiles import cuda_loop_tiles
-from compiler.devices.cuda.algorithms.routine import cuda_routine_tiles
+from compiler.devices.cuda.algorithms.routine.lowering import cuda_routine_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.codegen.scalars import HALVES
 from compiler.devices.cuda.emit.lower import lower_cuda

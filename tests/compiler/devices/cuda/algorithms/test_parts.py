@@ -7,9 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from compiler.devices.cuda.algorithms import BY_NAME
-from compiler.devices.cuda.algorithms.contraction.floats import Floats
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
-from compiler.devices.cuda.algorithms.contraction.pipeline import Even, Pipeline
+from compiler.devices.cuda.algorithms.contraction.lowering import Floats
 from compiler.devices.cuda.algorithms.image.lowering import ImageFlow, ImageOperands
 from compiler.devices.cuda.algorithms.integer import Integers
 from compiler.devices.cuda.algorithms.integer_wgmma import WarpgroupIntegers
@@ -17,6 +15,10 @@ from compiler.devices.cuda.algorithms.normalised.lowering import NormalisedOpera
 from compiler.devices.cuda.algorithms.separable.lowering import WindowFlow, WindowOperands
 from compiler.devices.cuda.algorithms.sparse.lowering import Bytes, Halves, Kept
 from compiler.devices.cuda.algorithms.vector_sparse.lowering import KeptBytes, KeptFloats, NumberedPipeline, PanelSteps
+from compiler.devices.cuda.products.costs import Block, Stage
+from compiler.devices.cuda.products.lowering import CudaContraction
+from compiler.devices.cuda.products.pipeline import Even, Pipeline
+from compiler.devices.cuda.products.tiles import Sizes
 
 OPERANDS = (
     *(Floats, Integers, WarpgroupIntegers, Kept, KeptFloats, KeptBytes),
@@ -25,11 +27,12 @@ OPERANDS = (
 CUTS = (Even, PanelSteps)
 FLOWS = (Pipeline, NumberedPipeline, RowsThenPipeline, WindowFlow, ImageFlow)
 VALUES = (Halves, Bytes)
+COSTS = (Sizes, Stage, Block)
 
 
 def test_nothing_derives_from_the_skeleton_or_from_a_part() -> None:
     assert "sparse_wgmma_integer" in BY_NAME, "all algorithms are imported"
-    for kind in (CudaContraction, *OPERANDS, *CUTS, *FLOWS, *VALUES):
+    for kind in (CudaContraction, *OPERANDS, *CUTS, *FLOWS, *VALUES, *COSTS):
         assert kind.__subclasses__() == []
         assert kind.__bases__ == (object,)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda import nvrtc
-from compiler.devices.cuda.algorithms.routine import cuda_routine_tiles
+from compiler.devices.cuda.algorithms.routine.lowering import cuda_routine_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import resolve

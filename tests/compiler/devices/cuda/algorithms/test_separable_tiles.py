@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_PROPOSALS
-from compiler.devices.cuda.algorithms.separable.tiles import SeparableWork, cuda_separable_tiles
+from compiler.devices.cuda.algorithms.separable.tiles import cuda_separable_tiles
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.products import costs
+from compiler.devices.cuda.products.costs import Block
+from compiler.devices.cuda.products.tiles import MOST_PROPOSALS
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
@@ -128,14 +130,14 @@ def test_channels_are_split_where_pixels_are_few() -> None:
 
 def test_joins_that_differ_only_in_what_costs_nothing_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The strides of the operand are no part of the price; the taps of the window are."""
-    priced: list[SeparableWork] = []
-    counted = SeparableWork.ns
+    priced: list[Block] = []
+    counted = costs.block_ns
 
-    def ns(work: SeparableWork, target: CudaTarget) -> float:
-        priced.append(work)
-        return counted(work, target)
+    def block_ns(block: Block, target: CudaTarget) -> float:
+        priced.append(block)
+        return counted(block, target)
 
-    monkeypatch.setattr(SeparableWork, "ns", ns)
+    monkeypatch.setattr(costs, "block_ns", block_ns)
     target = replace(H200, launch_ns=H200.launch_ns + 1)
     first, _ = workloads(separable(72, 56, 12), "fp16")
     again, _ = workloads(separable(72, 56, 12, taps=5), "fp16")

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from compiler.devices.cuda.algorithms.contraction.tiles import cuda_contraction_tiles
-from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import MOST_PROPOSALS, WARPGROUP_TILES, cuda_wgmma_tiles
+from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import cuda_wgmma_tiles
 from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.products.warpgroups import MOST_PROPOSALS, WARPGROUP_TILES
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload

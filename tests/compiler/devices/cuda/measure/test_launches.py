@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from compiler.devices.cuda.algorithms.model import BLOCK_NS
 from compiler.devices.cuda.measure.apart import Lost
 from compiler.devices.cuda.measure.bench import ALTERNATED, FORKS, Bench
 from compiler.devices.cuda.measure.launches import (
@@ -19,6 +18,7 @@ from compiler.devices.cuda.measure.launches import (
     known_launches,
     measure_launches,
 )
+from compiler.devices.cuda.model import BLOCK_NS
 from compiler.devices.cuda.target import Gpu, resolve
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.cuda_double import double

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from compiler.devices.cuda.algorithms.model import BLOCK_NS, load, seconds
+from compiler.devices.cuda.model import BLOCK_NS, load, seconds
 from compiler.devices.cuda.target import resolve
 from compiler.schedule.gpu.launch_load import LaunchLoad
 

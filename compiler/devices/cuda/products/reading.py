@@ -14,11 +14,11 @@ from functools import cached_property
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.operand import Access, access_of, source
 from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
+from compiler.devices.cuda.products.operand import Access, access_of, source
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load, conjuncts
 from compiler.ir.index import Axis, Index
@@ -197,7 +197,12 @@ class Copied(_Pieces):
 
 @dataclass(frozen=True)
 class Computed(_Pieces):
-    """Pieces that are converted on their way, or what a fused prologue makes of them."""
+    """Pieces that are converted on their way, or what a fused prologue makes of them.
+
+    `padding` is what bytes are where they are padded, if that is not 0: then they are taken as they are otherwise.
+    """
+
+    padding: Expr | None = None
 
     in_registers = True
     rounded = True
@@ -221,7 +226,7 @@ class Computed(_Pieces):
     @property
     def _is_plain(self) -> bool:
         """Whether zeros in registers become zeros."""
-        return isinstance(self._value, Load)
+        return self.padding is None and isinstance(self._value, Load)
 
     def _tests(self) -> bool:
         return bool(self._test(self._emitter(Writer())))
@@ -253,6 +258,9 @@ class Computed(_Pieces):
 
     def put(self, writer: Writer) -> None:
         """Computes the pieces and stores them to shared memory."""
+        if self.padding is not None:
+            self._put_padded(writer, self.padding)
+            return
         side, name = self.side, self.side.name
         kind = f"tw_vector<{CUDA_TYPES[side.element]}, {self.access.count}>"
         with unrolled(writer, self._passes, "i"):
@@ -263,6 +271,20 @@ class Computed(_Pieces):
                 writer.line(f"if (!{name}_there[i]) piece = {kind}{{}};")
             skip = f"if ({name}_row + i * {self._down} < {side.tile}) " if self._may_overrun else ""
             writer.line(f"{skip}*({kind} *)(into + {self._place}) = piece;")
+
+    def _put_padded(self, writer: Writer, padding: Expr) -> None:
+        """Stores the pieces as they are, with the padding's value where the tensor ends."""
+        side, name, count = self.side, self.side.name, self.access.count
+        ctype = CUDA_TYPES[side.element]
+        kind = f"tw_vector<{ctype}, {count}>"
+        writer.line(f"const {ctype} padding = {self._emitter(writer).scalar(padding)};")
+        with unrolled(writer, self._passes, "i"):
+            writer.line(f"{kind} piece = {name}_held[i];")
+            with writer.block(f"if (!{name}_there[i])"), unrolled(writer, count, "part"):
+                writer.line("piece.element[part] = padding;")
+            row = f"{name}_row + i * {self._down}"
+            skip = f"if ({row} < {side.tile}) " if self._may_overrun else ""
+            writer.line(f"{skip}*({kind} *)(into + {side.layout.place(f'({row})', f'{name}_piece')}) = piece;")
 
     def _element(self, writer: Writer) -> str:
         """One element of the piece as it lies in shared memory."""

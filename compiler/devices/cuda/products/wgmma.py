@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.codegen.fragments import MMA_BYTES, unrolled
+from compiler.devices.cuda.codegen.fragments import MMA_BYTES, sum_type, unrolled
 from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.ir.tensor import DType
 
@@ -21,7 +20,13 @@ WARPGROUP = 128
 WGMMA_M = 64
 WGMMA_NS = (8, 16, 32, 64, 96, 128, 192, 256)
 """Columns of the products that `tw_cuda.h` has."""
-INSTRUCTIONS = {DType.F16: "tw_wgmma_k16_f16<0, 0>", DType.BF16: "tw_wgmma_k16_bf16<0, 0>"}
+INSTRUCTIONS: Mapping[DType, str] = {
+    DType.F16: "tw_wgmma_k16_f16<0, 0>",
+    DType.BF16: "tw_wgmma_k16_bf16<0, 0>",
+    DType.I8: "tw_wgmma_k32_s8",
+    DType.U8: "tw_wgmma_k32_u8_s8",
+}
+"""The products of 64 rows and 32 bytes of each, by the dtype of A. Bytes of B are signed."""
 DESCRIPTOR_BYTES = 16
 """In which descriptors count."""
 
@@ -36,12 +41,14 @@ class Warpgroups:
     part_m: int
     part_n: int
 
-    sum_type: ClassVar[str] = "float"
-    """C type of a sum."""
-
     as_tf32 = False
     lag = 1
     is_asynchronous = True
+
+    @property
+    def sum_type(self) -> str:
+        """C type of a sum."""
+        return sum_type(self.element)
 
     @property
     def threads(self) -> int:
@@ -86,13 +93,10 @@ class Warpgroups:
 class WgmmaProduct(Warpgroups):
     """Rows 64 by 64."""
 
-    instructions: ClassVar[Mapping[DType, str]] = INSTRUCTIONS
-    """The products of 64 rows and 32 bytes of each, by the dtype of A."""
-
     def __post_init__(self) -> None:
         assert self.part_m % WGMMA_M == 0
         assert self.part_n in WGMMA_NS
-        assert self.element in self.instructions
+        assert self.element in INSTRUCTIONS
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -112,7 +116,7 @@ class WgmmaProduct(Warpgroups):
         down, step = WGMMA_M * rows.pitch // DESCRIPTOR_BYTES, MMA_BYTES // DESCRIPTOR_BYTES
         with unrolled(writer, rows.row_bytes // MMA_BYTES, "k"), unrolled(writer, self.part_m // WGMMA_M, "i"):
             a, b = f"a_descriptor + i * {down} + k * {step}", f"b_descriptor + k * {step}"
-            writer.line(f"{self.instructions[self.element]}(acc[i], {a}, {b}, 1);")
+            writer.line(f"{INSTRUCTIONS[self.element]}(acc[i], {a}, {b}, 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cuda.algorithms.contraction.operand import access_of, half_of
+from compiler.devices.cuda.products.operand import access_of, half_of
 from compiler.forms.contraction import Contraction, as_contraction
 from compiler.forms.normal_form import Slots
 from compiler.ir.buffers import Buffer

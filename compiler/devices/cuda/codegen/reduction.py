@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 from compiler.codegen.reductions import kinds_of, step
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.loops.team import WARP
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
+from compiler.devices.cuda.target import WARP
 from compiler.ir.expr import Cast
 from compiler.ir.kernel import Block
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cuda.algorithms import model
-from compiler.devices.cuda.algorithms.model import Need
+from compiler.devices.cuda import model
+from compiler.devices.cuda.model import Need
 from compiler.devices.cuda.target import PROFILES
 
 L4 = next(one for one in PROFILES if one.name == "cuda:sm_89")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, Operands, switches_of
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Operand, Packed
+from compiler.devices.cuda.products.lowering import CudaContraction, Operands, switches_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import Contraction, axes_of
 from compiler.ir.machine import Workload

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.boxes import lower_select_boxes
-from compiler.devices.cuda.algorithms.forest import forest_ns, lower_forest
-from compiler.devices.cuda.algorithms.model import seconds
+from compiler.devices.cuda.algorithms.routine.boxes import lower_select_boxes
+from compiler.devices.cuda.algorithms.routine.forest import forest_ns, lower_forest
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert
+from compiler.devices.cuda.model import seconds
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
@@ -143,6 +142,3 @@ ROUTINES: Mapping[str, Callable[[str, Workload, Routine], CudaLowered]] = {
     "select_boxes": lower_select_boxes,
     "forest": lower_forest,
 }
-
-
-ROUTINE = CudaAlgorithm(("routine",), cuda_routine_tiles, lower_cuda_routine)
