@@ -414,3 +414,18 @@ def test_what_is_padded_beside_an_open_axis_is_no_gather_and_ends_at_its_size() 
         "Pad",
         "PadBeyond",
     ]
+
+
+def test_pads_that_sizes_say_are_known_through_what_pytorch_writes_to_reverse_them() -> None:
+    text = (
+        "(float[2,n] x) => (float[2,k] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[2] pairs = {-1, 2},"
+        " int64[1] last = {-1}, int64[1] past = {-9223372036854775807}>"
+        "{ s = Shape<start=1>(x) d = Sub(s, one) e = Expand(d, one) p = Concat<axis=0>(zero, e, zero, zero)"
+        " r = Reshape(p, pairs) t = Slice(r, last, past, zero, last) u = Transpose<perm=[1,0]>(t)"
+        " v = Reshape(u, last) y = Pad(x, v) }"
+    )
+    model = model_of(f"m {text}")
+    loaded = opened(model, {"n": (2, 9)})
+    assert loaded.open_shapes is not None
+    assert not loaded.open_shapes.limits
+    assert agree_at(loaded, model, {"n": 5})[0].shape == (2, 9)
