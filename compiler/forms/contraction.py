@@ -201,10 +201,19 @@ def _depth_order(product: Block, a: Expr, slots: Slots) -> tuple[Axis, ...]:
 
 
 def merit(option: Contraction, workload: Workload, slots: Slots) -> tuple[int, int, int]:
-    """Prefers contiguous stores along n, then a constant B, then a wide n."""
-    strides = output_strides(option.kernel, slots)
+    """Prefers what is read and stored contiguous along n, then a constant B, then a wide n.
+
+    What is stored counts twice: its cache lines are read and written.
+    """
+
+    def is_apart(slot: str, index: tuple[Index, ...]) -> bool:
+        return slots.address(slot, index)[1].coefficient(option.n) not in (0, 1)
+
     constant = isinstance(option.b, Load) and is_constant(workload, option.b.slot)
-    return (int(strides[option.n] == 1), int(constant), option.columns)
+    mapped = {load for block in option.epilogue for value in block.values for load in value.loads}
+    read = mapped if constant else mapped | {*option.b.loads}
+    apart = sum(is_apart(load.slot, load.index) for load in read if load.slot in slots.buffers)
+    return (-apart - 2 * (output_strides(option.kernel, slots)[option.n] != 1), int(constant), option.columns)
 
 
 def is_constant(workload: Workload, slot: str) -> bool:

@@ -82,7 +82,8 @@ class Sizes:
 
     def parts(self, size: int, factor: int) -> tuple[int, ...]:
         """The scalars, by id, that times `factor` are a size."""
-        whole, scalars = self._sum(size), {*self.known, *self.given}
+        whole = self._sum(size)
+        scalars = {*self.known, *self.given, *(atom for atom, _ in whole.terms if isinstance(atom, int))}
         return tuple(id for id in sorted(scalars) if Sum(frozenset()).plus(self._sum(id), factor) == whole)
 
     def _sum(self, id: int) -> Sum:

@@ -8,9 +8,9 @@ from compiler.frontend.legalise import plain_attr
 from compiler.frontend.model import Call, Model, quoted
 from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
+from compiler.frontend.open.places import capacity, gathered, linear
 from compiler.frontend.open.site import OpenSite, capacities
 from compiler.frontend.open.values import as_number
-from compiler.frontend.open.views import capacity, gathered, linear
 from compiler.frontend.scope import Scope
 from compiler.frontend.unroll import Walk
 from compiler.ir.border import RANDOM_STATE

@@ -41,7 +41,7 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
         target = op.outputs[0]
         if _already_adjacent(draft, buffers, target, parts):
             draft.views[target] = tuple(source for _, source, _ in parts)
-            draft.ops = [other for other in draft.ops if other is not op]
+            draft.ops.remove(op)
             continue
         left = [block for block, source, origin in parts if not _move_in(draft, buffers, source, target, origin)]
         _keep_blocks(draft, op, left)
@@ -110,12 +110,12 @@ def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
     if len(blocks) == len(op.kernel.blocks):
         return
     if not blocks:
-        draft.ops = [other for other in draft.ops if other is not op]
+        draft.ops.remove(op)
         return
     inputs = {slot.name: bound for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True)}
     outputs = {slot.name: bound for slot, bound in zip(op.kernel.outputs, op.outputs, strict=True)}
     new = bind(replace(op.kernel, blocks=tuple(blocks)), inputs, outputs, op.sources)
-    draft.ops = [new if other is op else other for other in draft.ops]
+    draft.ops.replace([op], new, op)
 
 
 def place_outputs(draft: Draft, buffers: Buffers) -> None:
@@ -132,7 +132,7 @@ def place_outputs(draft: Draft, buffers: Buffers) -> None:
             if here.storage == root:
                 buffers.of[other] = replace(here, storage=value)
         draft.views[value] = (*draft.views.get(value, ()), *op.inputs)
-        draft.ops = [other for other in draft.ops if other is not op]
+        draft.ops.remove(op)
 
 
 def _same_memory(op: Op, draft: Draft, buffers: Buffers) -> int | None:
@@ -164,7 +164,7 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
     channels that a Split does). Then it is not stored, and they may be fused into kernels that compute.
     """
     for op in list(draft.ops):
-        if not any(op is other for other in draft.ops):
+        if op not in draft.ops:
             continue
         value = op.outputs[0]
         view = _view(op, draft, buffers)
@@ -173,7 +173,7 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
             continue
         source, buffers.of[value] = view
         draft.views[value] = (source,)
-        draft.ops = [other for other in draft.ops if other is not op]
+        draft.ops.remove(op)
 
 
 def _view(op: Op, draft: Draft, buffers: Buffers) -> tuple[int, Buffer] | None:
@@ -206,7 +206,7 @@ def _take_in(op: Op, draft: Draft) -> None:
     All of them must be copies, and together store no more than it does.
     """
     value = op.outputs[0]
-    readers = draft.readers_of(value)
+    readers = draft.ops.readers(value)
     if not _moves(op) or not readers or value in draft.kept or not all(map(_moves, readers)):
         return
     if sum(draft.types[reader.outputs[0]].elements for reader in readers) > draft.types[value].elements:
@@ -216,7 +216,7 @@ def _take_in(op: Op, draft: Draft) -> None:
         return
     for reader, one in zip(readers, composed, strict=True):
         assert isinstance(one, Op)
-        draft.replace([reader], one, draft.at(reader))
+        draft.ops.replace([reader], one, reader)
     draft.drop_dead()
 
 

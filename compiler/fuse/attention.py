@@ -77,7 +77,7 @@ def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
             if found.queries < MIN_QUERIES:
                 refusals.append(_refusal(op, f"{found.queries} rows do not repay packing the keys"))
                 continue
-            draft.replace([trio.scores, op, trio.mixed], whole, draft.at(trio.mixed))
+            draft.ops.replace([trio.scores, op, trio.mixed], whole, trio.mixed)
             _take_copy(whole, draft)
 
 
@@ -88,12 +88,12 @@ def _refusal(softmax: Op, reason: str) -> Refusal:
 
 def _take_copy(op: Op, draft: Draft) -> None:
     """A transpose of the result is left to its stores."""
-    readers = draft.readers().get(op.outputs[0], [])
+    readers = draft.ops.readers(op.outputs[0])
     if len(readers) == 1 and is_copy(readers[0]) and op.outputs[0] not in draft.kept:
         place = draft.place_of_both(op, readers[0])
         both = join(op, readers[0], draft)
         if place is not None and isinstance(both, Op):
-            draft.replace([op, readers[0]], both, place)
+            draft.ops.replace([op, readers[0]], both, place)
 
 
 def without_choices(op: Op) -> tuple[Op, tuple[tuple[Bound, int], ...]]:
@@ -176,18 +176,15 @@ def kept_under(whole: Op, kernel: Kernel, conditions: list[Expr]) -> Op:
 def _trio(softmax: Op, plain: Op, own: Axis, draft: Draft) -> Trio | str:
     """The products before and after a softmax, or why they are not joined with it."""
     into, out = plain.inputs[0], plain.outputs[0]
-    scores, readers = draft.producers().get(into), draft.readers()
-    followers = readers.get(out, [])
+    scores, followers = draft.ops.maker(into), draft.ops.readers(out)
     if scores is None or product_of(scores) is None:
         return "its argument is no sum of products"
     if len(followers) != 1 or product_of(followers[0]) is None:
         return "its result is not the operand of one product"
     mixed = followers[0]
-    if into in draft.kept or out in draft.kept or len(readers.get(into, [])) != 1 or len(scores.outputs) != 1:
+    if into in draft.kept or out in draft.kept or len(draft.ops.readers(into)) != 1 or len(scores.outputs) != 1:
         return "what lies between it and the products is needed elsewhere"
-    if draft.place_of_both(scores, softmax) != draft.at(softmax) or draft.place_of_both(softmax, mixed) != draft.at(
-        mixed
-    ):
+    if draft.place_of_both(scores, softmax) is not softmax or draft.place_of_both(softmax, mixed) is not mixed:
         return "another kernel needs a value in between"
     return fitted(Trio(scores, plain, own, mixed), draft.types)
 

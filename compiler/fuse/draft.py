@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.forms.normal_form import rename_slots
@@ -28,6 +29,82 @@ class Op:
     sources: tuple[str, ...]
 
 
+class Ops:
+    """Ops in execution order, and which make and read each value; an op is the one object, not what equals it.
+
+    An op keeps its rank while others come and go, so that a change costs what it changes.
+    """
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self._ops: list[Op] = []
+        self._ranks: dict[int, int] = {}
+        self._makers: dict[int, Op] = {}
+        self._readers: dict[int, list[Op]] = {}
+        self.unread: set[int] = set()
+        """Values that are made and that no op reads."""
+        for rank, op in enumerate(ops):
+            self._add(op, rank)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._ops)
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __contains__(self, op: object) -> bool:
+        return id(op) in self._ranks
+
+    def copy(self) -> Ops:
+        """The same ops in an order of their own."""
+        return Ops(self._ops)
+
+    def maker(self, value: int) -> Op | None:
+        """The op that makes a value."""
+        return self._makers.get(value)
+
+    def readers(self, value: int) -> list[Op]:
+        """The ops that read a value, in order."""
+        return list(self._readers.get(value, ()))
+
+    def is_between(self, op: Op, first: Op, last: Op) -> bool:
+        """Whether an op stands after one and before another."""
+        return self._ranks[id(first)] < self._ranks[id(op)] < self._ranks[id(last)]
+
+    def replace(self, old: Sequence[Op], new: Op, place: Op) -> None:
+        """Puts `new` in the place of one of `old`, and drops these."""
+        rank = self._ranks[id(place)]
+        for op in old:
+            self.remove(op)
+        self._add(new, rank)
+
+    def remove(self, op: Op) -> None:
+        """Drops an op."""
+        del self._ops[bisect_left(self._ops, self._rank(op), key=self._rank)]
+        for value in set(op.inputs):
+            left = [other for other in self._readers[value] if other is not op]
+            self._readers[value] = left
+            if not left and value in self._makers:
+                self.unread.add(value)
+        for value in op.outputs:
+            del self._makers[value]
+            self.unread.discard(value)
+        del self._ranks[id(op)]
+
+    def _add(self, op: Op, rank: int) -> None:
+        self._ranks[id(op)] = rank
+        insort(self._ops, op, key=self._rank)
+        for value in set(op.inputs):
+            insort(self._readers.setdefault(value, []), op, key=self._rank)
+            self.unread.discard(value)
+        for value in op.outputs:
+            self._makers[value] = op
+            if not self._readers.get(value):
+                self.unread.add(value)
+
+    def _rank(self, op: Op) -> int:
+        return self._ranks[id(op)]
+
+
 @dataclass
 class Draft:
     """All ops and the types of values.
@@ -38,7 +115,7 @@ class Draft:
     """
 
     graph: Graph
-    ops: list[Op]
+    ops: Ops
     types: dict[int, TensorType]
     views: dict[int, tuple[int, ...]] = field(default_factory=dict)
     like: dict[int, int] = field(default_factory=dict)
@@ -73,52 +150,35 @@ class Draft:
                 waiting += self.views.get(value, ())
         return found
 
-    def readers(self) -> Mapping[int, list[Op]]:
-        """Ops that read a value."""
-        found: dict[int, list[Op]] = {}
-        for op in self.ops:
-            for value in dict.fromkeys(op.inputs):
-                found.setdefault(value, []).append(op)
+    def windows(self, values: Iterable[int]) -> set[int]:
+        """The values through which the memory of `values` is read: themselves, and views of them."""
+        found = set(values)
+        while more := {view for view, parts in self.views.items() if view not in found and not found.isdisjoint(parts)}:
+            found |= more
         return found
 
-    def readers_of(self, value: int) -> list[Op]:
-        """The same for one value."""
-        return [op for op in self.ops if value in op.inputs]
+    def place_of_both(self, producer: Op, consumer: Op) -> Op | None:
+        """In whose place an op that does both may stand; None in neither's.
 
-    def producers(self) -> Mapping[int, Op]:
-        """The op that makes a value."""
-        return {value: op for op in self.ops for value in op.outputs}
-
-    def place_of_both(self, producer: Op, consumer: Op) -> int | None:
-        """Where an op that does both may stand; None when nowhere.
-
-        At the consumer when nothing between reads the producer, at the producer when it has all that the consumer
+        In the consumer's when nothing between reads the producer, in the producer's when it has all that the consumer
         needs.
         """
-        first, last = self.at(producer), self.at(consumer)
-        between = self.ops[first + 1 : last]
-        if not any(self.needs(op.inputs) & set(producer.outputs) for op in between):
-            return last
-        made = {value for op in between for value in op.outputs}
-        return first if not made & self.needs(consumer.inputs) else None
-
-    def replace(self, old: Sequence[Op], new: Op, place: int) -> None:
-        """Puts `new` at a position of the list and drops `old`."""
-        gone = {self.at(op) for op in old}
-        self.ops = [new if at == place else op for at, op in enumerate(self.ops) if at == place or at not in gone]
-
-    def at(self, op: Op) -> int:
-        """The position of an op."""
-        return next(at for at, other in enumerate(self.ops) if other is op)
+        ops = self.ops
+        read = (reader for value in self.windows(producer.outputs) for reader in ops.readers(value))
+        if not any(ops.is_between(reader, producer, consumer) for reader in read):
+            return consumer
+        made = (maker for value in self.needs(consumer.inputs) if (maker := ops.maker(value)) is not None)
+        return None if any(ops.is_between(maker, producer, consumer) for maker in made) else producer
 
     def drop_dead(self) -> None:
         """Removes ops none of whose values is read or kept."""
-        while True:
-            read = {value for op in self.ops for value in op.inputs} | self.kept
-            alive = [op for op in self.ops if read & set(op.outputs)]
-            if len(alive) == len(self.ops):
-                return
-            self.ops = alive
+        kept = self.kept
+        waiting = self.ops.unread - kept
+        while waiting:
+            op = self.ops.maker(waiting.pop())
+            if op is not None and self.ops.unread.issuperset(op.outputs) and kept.isdisjoint(op.outputs):
+                self.ops.remove(op)
+                waiting |= self.ops.unread & set(op.inputs)
 
 
 def bind(kernel: Kernel, inputs: Mapping[str, int], outputs: Mapping[str, int], sources: tuple[str, ...]) -> Op:

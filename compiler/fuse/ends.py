@@ -49,7 +49,7 @@ class _Ending:
     def __init__(self, kernels: KernelGraph) -> None:
         self.kernels, self.calls = kernels, list(kernels.calls)
         self.sizes = Sizes(kernels)
-        self.made = {id: at for at, call in enumerate(self.calls) for id in call.outputs}
+        self.made = {kernels.buffers[id].storage: at for at, call in enumerate(self.calls) for id in call.outputs}
         self.alone = self._alone()
 
     def done(self) -> KernelGraph:
@@ -111,11 +111,15 @@ class _Ending:
                 continue
             low, high = (place - Index.of(axis) * factor).range
             if (low, high) == (0, 0) and factor == 1:
-                return _End(axis, size) if self.made.get(size, -1) < at else None
+                return _End(axis, size) if self._is_known(size, at) else None
             if low >= 0 and high < factor:
-                parts = (part for part in self.sizes.parts(size, factor) if self.made.get(part, -1) < at)
+                parts = (part for part in self.sizes.parts(size, factor) if self._is_known(part, at))
                 return next((_End(axis, part) for part in parts), None)
         return None
+
+    def _is_known(self, size: int, at: int) -> bool:
+        """Whether a scalar, or what it is a view of, is made before a call."""
+        return self.made.get(self.kernels.buffers[size].storage, -1) < at
 
     def _read(self, call: Call, id: int) -> Ends:
         """Beyond which sizes a call reads nothing of a buffer."""

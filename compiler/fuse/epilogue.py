@@ -59,8 +59,8 @@ def _widens(consumer: Op, draft: Draft, value: int) -> bool:
         return False
     if work(block.values[0]) > CHEAP_WORK or result in draft.kept:
         return False
-    stays = value in draft.kept or len(draft.readers_of(value)) > 1
-    return stays or all(only_block(reader) is None for reader in draft.readers_of(result))
+    stays = value in draft.kept or len(draft.ops.readers(value)) > 1
+    return stays or all(only_block(reader) is None for reader in draft.ops.readers(result))
 
 
 def _only_writer(kernel: Kernel, slot: str) -> Block | None:
@@ -145,7 +145,7 @@ def _joined(
     assert isinstance(first, Kernel)
     assert isinstance(second, Kernel)
     out, slot = slots
-    others = [op for op in draft.readers_of(value) if op is not consumer]
+    others = [op for op in draft.ops.readers(value) if op is not consumer]
     stays = bool(others) or value in draft.kept
     names = {s.name: f"c_{s.name}" for s in (*second.inputs, *second.outputs)}
     kept_name = out if stays else "c_between"

@@ -11,7 +11,7 @@ from compiler import errors
 from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_views
 from compiler.fuse.attention import join_attention
 from compiler.fuse.bounded import with_bounds
-from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
+from compiler.fuse.draft import Draft, Op, Ops, bind, is_copy, only_block, store_axes
 from compiler.fuse.ends import with_ends
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
@@ -117,7 +117,7 @@ def _laid_out(
 ) -> tuple[KernelGraph, tuple[Refusal, ...]]:
     """The kernel graph under some layouts, and the refusals that stand; the draft stays as it is."""
     types, views, like = dict(draft.types), dict(draft.views), dict(draft.like)
-    draft = replace(draft, ops=list(draft.ops), types=types, views=views, like=like, layouts=layouts)
+    draft = replace(draft, ops=draft.ops.copy(), types=types, views=views, like=like, layouts=layouts)
     refusals = list(refusals)
     buffers = Buffers(_buffers(draft, layouts))
     if "views" not in without:
@@ -136,11 +136,11 @@ def _laid_out(
 
 def _standing(refusals: list[Refusal], draft: Draft) -> tuple[Refusal, ...]:
     """The refusals between kernels that are there in the end, each once: a later step may fuse what one step stores."""
-    made, read = draft.producers(), draft.readers()
     pairs = {
         (value, f"{op.kernel.family} -> {reader.kernel.family}")
-        for value, op in made.items()
-        for reader in read.get(value, [])
+        for op in draft.ops
+        for value in op.outputs
+        for reader in draft.ops.readers(value)
     }
     stored = {value for value, _ in pairs}
     return tuple(
@@ -212,7 +212,7 @@ def _draft(opened: Opened) -> Draft:
             ops += [bind(part, inputs | outputs, outputs, (node.source,)) for part in parts]
         else:
             ops.append(Op(kernel, node.used, node.outputs, (node.source,)))
-    draft = Draft(graph, ops, types)
+    draft = Draft(graph, Ops(ops), types)
     draft.drop_dead()
     return draft
 
@@ -268,18 +268,16 @@ def _sweep(
     changed = True
     while changed:
         changed = False
-        readers = draft.readers()
         for op in list(draft.ops):
-            merged = _merged(draft, op, readers, merge, refusals, single_reader=single_reader)
+            merged = _merged(draft, op, merge, refusals, single_reader=single_reader)
             while merged is not None:
-                changed, readers = True, draft.readers()
-                merged = _merged(draft, merged, readers, merge, refusals, single_reader=single_reader)
+                changed = True
+                merged = _merged(draft, merged, merge, refusals, single_reader=single_reader)
 
 
 def _merged(
     draft: Draft,
     producer: Op,
-    readers: Mapping[int, list[Op]],
     merge: Callable[[Op, Op, Draft], Op | str],
     refusals: list[Refusal],
     *,
@@ -289,19 +287,17 @@ def _merged(
 
     A chain of maps is thus fused into a kernel from its head on, before these are joined to each other.
     """
-    for consumer in [reader for value in producer.outputs for reader in readers.get(value, [])]:
-        if single_reader and not _may_vanish(draft, producer, readers):
-            return None
-        if not any(op is producer for op in draft.ops):
-            return None
-        place = draft.place_of_both(producer, consumer) if merge is not inline else draft.at(consumer)
+    if producer not in draft.ops or (single_reader and not _may_vanish(draft, producer)):
+        return None
+    for consumer in [reader for value in producer.outputs for reader in draft.ops.readers(value)]:
+        place = draft.place_of_both(producer, consumer) if merge is not inline else consumer
         result = merge(producer, consumer, draft) if place is not None else "another kernel needs the value in between"
         if isinstance(result, str):
             if result:
                 refusals.append(_refusal(producer, consumer, merge, result))
             continue
         assert place is not None
-        draft.replace([producer, consumer] if merge is not inline else [consumer], result, place)
+        draft.ops.replace([producer, consumer] if merge is not inline else [consumer], result, place)
         draft.drop_dead()
         return result if merge is not inline else producer
     return None
@@ -314,12 +310,12 @@ def _refusal(producer: Op, consumer: Op, merge: Callable[[Op, Op, Draft], Op | s
     return Refusal("inline" if merge is inline else "epilogue", kernels, where, reason, value)
 
 
-def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> bool:
+def _may_vanish(draft: Draft, producer: Op) -> bool:
     """Whether taking a map into its reader can make it disappear: one reader, no graph output."""
     block = only_block(producer)
     if block is None or producer.outputs[0] in draft.kept:
         return False
-    return len(readers.get(producer.outputs[0], [])) == 1 or isinstance(block.values[0], Load)
+    return len(draft.ops.readers(producer.outputs[0])) == 1 or isinstance(block.values[0], Load)
 
 
 def _buffers(draft: Draft, layouts: Mapping[int, Layout]) -> dict[int, Buffer]:

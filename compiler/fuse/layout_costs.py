@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from compiler.fuse.alias import Buffers, place_concats, place_views
-from compiler.fuse.draft import Draft, Op
+from compiler.fuse.draft import Draft, Op, Ops
 from compiler.fuse.layouts import ties
 from compiler.fuse.pbqp import Table, cost_of, solve
 from compiler.ir.buffers import Buffer, Call, KernelGraph
@@ -152,7 +152,7 @@ def _remaining(
 
     values = dict.fromkeys((*op.inputs, *op.outputs))
     buffers = Buffers({value: Buffer.whole(value, draft.types[value], layout(value)) for value in values})
-    alone = Draft(draft.graph, [op], draft.types)
+    alone = Draft(draft.graph, Ops([op]), draft.types)
     place_concats(alone, buffers)
     place_views(alone, buffers)
     return [Call(left.kernel, left.inputs, left.outputs) for left in alone.ops], buffers.of

@@ -14,7 +14,7 @@ from math import prod
 
 from compiler.forms.attention import as_attention
 from compiler.forms.normal_form import contract_temps, reduces_then_maps
-from compiler.fuse.draft import Draft, Op, bind
+from compiler.fuse.draft import Draft, Op, Ops, bind
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
@@ -48,7 +48,7 @@ def split_long_sums(draft: Draft) -> tuple[Buffer, ...]:
             ops.append(replace(op, kernel=_several_blocks(kernel)))
         else:
             ops.append(op)
-    draft.ops = ops
+    draft.ops = Ops(ops)
     return tuple(made)
 
 

@@ -30,10 +30,10 @@ def carry_past_concats(draft: Draft) -> bool:
     for concat in list(draft.ops):
         if concat_parts(concat) is None:
             continue
-        for op in draft.readers_of(concat.outputs[0]):
+        for op in draft.ops.readers(concat.outputs[0]):
             if not _is_pointwise(op, draft) or not _pays(draft, concat, op):
                 continue
-            before = list(draft.ops), dict(draft.types), dict(draft.like)
+            before = draft.ops.copy(), dict(draft.types), dict(draft.like)
             if _carried(draft, concat, op, known):
                 known[concat.outputs[0], _text(op)] = op.outputs[0]
                 shortened = shortened or _shortens(op, draft)
@@ -70,9 +70,9 @@ def _shortens(op: Op, draft: Draft) -> bool:
 
 def _pays(draft: Draft, concat: Op, op: Op) -> bool:
     """Whether nothing more is stored than before: the map's result would be, or its operands then are not."""
-    readers = draft.readers_of(op.outputs[0])
+    readers = draft.ops.readers(op.outputs[0])
     stored = len(readers) != 1 or op.outputs[0] in draft.kept
-    return stored or all(draft.readers_of(value) == [concat] and value not in draft.kept for value in concat.inputs)
+    return stored or all(draft.ops.readers(value) == [concat] and value not in draft.kept for value in concat.inputs)
 
 
 def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], int]) -> bool:
@@ -83,16 +83,16 @@ def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], i
     `known`: results of maps of a Concat, by that Concat's result, that are joined already.
     """
     results = {value: known.get((value, _text(op))) for value in concat.inputs}
-    alone = draft.readers_of(concat.outputs[0]) == [op] and concat.outputs[0] not in draft.kept
+    alone = draft.ops.readers(concat.outputs[0]) == [op] and concat.outputs[0] not in draft.kept
     dtype = draft.types[op.outputs[0]].dtype
     made = {
         value: result or draft.fresh(replace(draft.types[value], dtype=dtype), like=value)
         for value, result in results.items()
     }
     joined = replace(concat, inputs=tuple(made.values()), outputs=op.outputs)
-    draft.replace([concat, op] if alone else [op], joined, draft.at(op))
+    draft.ops.replace([concat, op] if alone else [op], joined, op)
     for value in (value for value, result in results.items() if result is None):
-        maker = draft.producers().get(value)
+        maker = draft.ops.maker(value)
         if maker is None or is_copy(maker):
             return False
         part = _on(op, value, made[value], draft)
@@ -100,7 +100,7 @@ def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], i
         whole = as_one(maker, part, draft)
         if isinstance(whole, str):
             return False
-        draft.replace([maker], whole, draft.at(maker))
+        draft.ops.replace([maker], whole, maker)
     return True
 
 

@@ -22,20 +22,18 @@ def fuse_transposes(draft: Draft, layouts: Mapping[int, Layout]) -> None:
 
     Such a map writes along the same axis as the kernel.
     """
-    producers, read_by = draft.producers(), draft.readers()
     for op in list(draft.ops):
-        readers = read_by.get(op.outputs[0], [])
+        readers = draft.ops.readers(op.outputs[0])
         if op.outputs[0] in draft.kept or len(readers) != 1 or not _is_transpose(op, draft):
             continue
-        (reader,), maker = readers, producers.get(op.inputs[0])
+        (reader,), maker = readers, draft.ops.maker(op.inputs[0])
         if maker is None or is_copy(maker) or is_copy(reader) or only_block(reader) is None:
             continue
         whole = inline(op, reader, draft)
         if isinstance(whole, str) or isinstance(join(maker, whole, draft), str):
             continue
         if _written_as_read(whole, op.inputs[0], draft, layouts):
-            draft.replace([op, reader], whole, draft.at(reader))
-            read_by = draft.readers()
+            draft.ops.replace([op, reader], whole, reader)
 
 
 def _is_transpose(op: Op, draft: Draft) -> bool:

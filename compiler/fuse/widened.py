@@ -31,13 +31,13 @@ def _widens_output(op: Op, draft: Draft) -> bool:
 
 def _into_readers(op: Op, draft: Draft) -> None:
     """All readers take the map in, or none does; a copy that has taken it in is a map for its own readers."""
-    readers = draft.readers_of(op.outputs[0])
+    readers = draft.ops.readers(op.outputs[0])
     wholes = [inline(op, reader, draft) if is_copy(reader) or _sums(reader) else "" for reader in readers]
     if not readers or any(isinstance(whole, str) for whole in wholes):
         return
     for reader, whole in zip(readers, wholes, strict=True):
         assert isinstance(whole, Op)
-        draft.replace([reader], whole, draft.at(reader))
+        draft.ops.replace([reader], whole, reader)
         if is_copy(reader):
             _into_readers(whole, draft)
     draft.drop_dead()

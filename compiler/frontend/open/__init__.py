@@ -5,6 +5,7 @@
     evaluation  arithmetic of shapes, done while the model is read
     carried     what a kernel does along an axis
     site        one call as rules see it
+    places      elements that come into another order by places that are computed while running
     views, indexed, combine, windows, products, rules   what operators make of open axes
     measured, loops   sizes that data decide: elements that are kept, branches, iterations
     appended          what a loop appends to

@@ -15,21 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.frontend.open.extent import Extent, Number, Numbers, high, product
+from compiler.frontend.open.places import along, capacity, decoded, gathered, linear
 from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues, measured
-from compiler.frontend.open.views import (
-    Results,
-    along,
-    capacity,
-    decoded,
-    expanded,
-    from_the_end,
-    gathered,
-    linear,
-    padded_by,
-    reshaped,
-    tiled,
-)
+from compiler.frontend.open.views import Results, expanded, from_the_end, padded_by, reshaped, tiled
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 

@@ -200,6 +200,14 @@ def _squeeze(attrs: Attrs, arrays: Arrays) -> np.ndarray:
     return np.squeeze(arrays[0], tuple(_ints(arrays[1])) if len(arrays) > 1 and arrays[1] is not None else None)
 
 
+def _transpose(attrs: Attrs, arrays: Arrays) -> np.ndarray:
+    return np.transpose(arrays[0], attrs.get("perm"))  # type: ignore[arg-type]
+
+
+def _expand(attrs: Attrs, arrays: Arrays) -> np.ndarray:
+    return np.broadcast_to(arrays[0], np.broadcast_shapes(arrays[0].shape, tuple(_ints(arrays[1]))))
+
+
 def _where(condition: Element, one: Element, other: Element) -> Element:
     return one if condition else other
 
@@ -238,6 +246,8 @@ RULES: Mapping[str, Callable[[Attrs, Any], np.ndarray]] = {
     "Reshape": _reshape,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Expand": _expand,
     "ReduceProd": _reduced(lambda one, other: one * other),
     "ReduceSum": _reduced(lambda one, other: one + other),
     "ReduceMax": _reduced(greatest),

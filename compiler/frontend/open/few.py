@@ -13,8 +13,9 @@ from math import comb
 import numpy as np
 
 from compiler.frontend.open.measured import selected
+from compiler.frontend.open.places import gathered
 from compiler.frontend.open.values import OpenValues
-from compiler.frontend.open.views import from_the_end, gathered
+from compiler.frontend.open.views import from_the_end
 from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.frontend.open.extent import Number, Numbers, high, is_open, low
+from compiler.frontend.open.places import along, capacity, gathered
 from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues, measured
-from compiler.frontend.open.views import Results, along, capacity, gathered
+from compiler.frontend.open.views import Results
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from compiler.frontend.open.data_dependent import element, give, is_by_data, most_of, size_by_data, taken
 from compiler.frontend.open.extent import Number, high
+from compiler.frontend.open.places import along
 from compiler.frontend.open.site import OpenSite, iota
 from compiler.frontend.open.values import OpenValues
-from compiler.frontend.open.views import Results, along
+from compiler.frontend.open.views import Results
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 from compiler.ops.resize import ratio

@@ -225,7 +225,10 @@ def iota(values: OpenValues, count: int, rank: int = 1, axis: int = 0) -> int:
         )
     shape = [1] * rank
     shape[axis] = count
-    return values.constant(np.arange(count, dtype=np.int64).reshape(shape))
+    key = ("iota", b"", tuple(shape))
+    if key not in values.entered:
+        values.entered[key] = values.constant(np.arange(count, dtype=np.int64).reshape(shape))
+    return values.entered[key]
 
 
 def capacities(shape: Numbers) -> tuple[int, ...]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
 from compiler.frontend.open.measured import positions_of, spread
+from compiler.frontend.open.places import capacity, gathered
 from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues
-from compiler.frontend.open.views import Results, capacity, gathered
+from compiler.frontend.open.views import Results
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported

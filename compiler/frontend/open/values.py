@@ -6,7 +6,7 @@ makes is padded again wherever the operator may have left something else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -93,6 +93,28 @@ Demand = tuple[str, int, int, int]
 """What must hold of data: what is said of it, the scalar (i64) that it is demanded of, and its two ends."""
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Neighbouring axes of a value that hold elements of another one in an order that sizes say, or zeros.
+
+    What moves them again is one Gather of the same line, and not a Gather of a Gather.
+
+    line    the other value, in which one axis, as long as its capacity, stands in place of these axes
+    start   the first of them
+    steps   of each, by how much the numbers of neighbours differ
+    first   the number of the first element
+    count   how many numbers there are
+    place   of numbers (i64) where in the line their elements lie, and which of them are no zeros (bool; None: all)
+    """
+
+    line: int
+    start: int
+    steps: Numbers
+    first: Number
+    count: Number
+    place: Callable[[int], tuple[int, int | None]]
+
+
 @dataclass
 class OpenValues:
     """Mutable while the front end walks the model.
@@ -112,6 +134,7 @@ class OpenValues:
     guards    scalars (bool) all of which are true where what is made now counts
     roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
     growing   of these values those that are states of the program
+    moved     of values that are one Gather of another: how
     source    what nodes that are made now are said to come from
     """
 
@@ -136,6 +159,7 @@ class OpenValues:
     guards: list[int] = field(default_factory=list)
     roomy: dict[int, tuple[int, int]] = field(default_factory=dict)
     growing: set[int] = field(default_factory=set)
+    moved: dict[int, Moved] = field(default_factory=dict)
     source: str = ""
 
     # What is known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +22,19 @@ from compiler.frontend.open.extent import (
     low,
     product,
 )
+from compiler.frontend.open.places import (
+    along,
+    capacity,
+    decoded,
+    gathered,
+    holds_all,
+    in_order,
+    linear,
+    row_major,
+    sliced_along,
+)
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, fitted, iota, is_by_data, same
-from compiler.frontend.open.values import OpenValues, measured
+from compiler.frontend.open.values import Moved, OpenValues, measured
 from compiler.frontend.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
@@ -113,10 +125,9 @@ def reshaped(values: OpenValues, id: int, wanted: Numbers) -> int:
         rest = rest[len(olds) :]
         if not _keeps_order(olds, news):
             middle = (*done, *olds, *rest)
-            id = _regrouped(values, id, middle, len(done), olds, news)
+            id = _regrouped(values, _at_capacity(values, id, middle), middle, len(done), olds, news)
         done += news
-        id = _at_capacity(values, id, (*done, *rest))
-    return id
+    return _at_capacity(values, id, wanted)
 
 
 def _assumed_to_fit(values: OpenValues, id: int, wanted: Numbers) -> int:
@@ -172,52 +183,14 @@ def _keeps_order(olds: Numbers, news: Numbers) -> bool:
     return capacity(tuple(before)) == capacity(tuple(after))
 
 
-def capacity(shape: Numbers) -> int:
-    """Elements that a shape has in the graph."""
-    whole = 1
-    for dim in shape:
-        whole *= high(dim)
-    return whole
-
-
 def _regrouped(values: OpenValues, id: int, shape: Numbers, start: int, olds: Numbers, news: Numbers) -> int:
     """The value with one group of dimensions in another shape, element by element through run-time positions."""
     before, after = shape[:start], shape[start + len(olds) :]
-    line = values.reshape(id, (*capacities(before), capacity(olds), *capacities(after)))
-    place = decoded(values, linear(values, news), olds)
-    flat = values.reshape(place, (capacity(news),))
-    moved = gathered(values, line, flat, start)
-    whole = (*before, *news, *after)
-    moved = values.reshape(moved, capacities(whole))
-    return along(values, moved, whole, *range(start, start + len(news)))
-
-
-def linear(values: OpenValues, shape: Numbers) -> int:
-    """Of each element at capacity, which one it is among the real ones, counted row-major (i64)."""
-    found: int | None = None
-    for axis, dim in enumerate(shape):
-        steps = iota(values, high(dim), len(shape), axis)
-        if found is None:
-            found = steps
-        else:
-            found = values.node("Add", (values.node("Mul", (found, values.scalar(dim))), steps))
-    return values.scalar(0) if found is None else found
-
-
-def decoded(values: OpenValues, number: int, shape: Numbers) -> int:
-    """Where the real element with a number lies among those at capacity (i64)."""
-    if not is_open(shape[1:]):
-        return number
-    found, step = values.scalar(0), 1
-    for axis, dim in reversed(list(enumerate(shape))):
-        place = number
-        if axis:
-            over = values.node("Div", (number, values.scalar(dim)))
-            place = values.node("Sub", (number, values.node("Mul", (over, values.scalar(dim)))))
-            number = over
-        found = values.node("Add", (found, values.node("Mul", (place, values.scalar(step)))))
-        step *= high(dim)
-    return found
+    moved = values.moved.get(id)
+    if moved is None or not holds_all(moved, start, olds):
+        line = values.reshape(id, (*capacities(before), capacity(olds), *capacities(after)))
+        moved = Moved(line, start, (), 0, product(olds), lambda numbers: (decoded(values, numbers, olds), None))
+    return in_order(values, replace(moved, steps=row_major(news)), (*before, *news, *after))
 
 
 # Selecting
@@ -269,21 +242,15 @@ def sliced(values: OpenValues, id: int, axis: int, start: Number, end: Number, s
     if begin == 0 and step == 1 and count == size:
         return id
     whole = (*shape[:axis], count, *shape[axis + 1 :])
+    moved = values.moved.get(id)
+    if moved is not None and 0 <= axis - moved.start < len(moved.steps):
+        return in_order(values, sliced_along(moved, axis - moved.start, begin, step), whole)
     if isinstance(begin, int) and step > 0:
         found = values.part(id, axis, begin, 2**62, step)
     else:
         places = values.node("Mul", (iota(values, high(count)), values.scalar(step)))
         found = gathered(values, id, values.node("Add", (places, values.scalar(begin))), axis)
     return along(values, found, whole, axis)
-
-
-def along(values: OpenValues, id: int, shape: Numbers, *axes: int) -> int:
-    """The value with a real shape, zero beyond it along `axes` too: along the others it is already."""
-    id = values.settled(id, shape, padded=False)
-    for axis in axes:
-        if isinstance(shape[axis], Extent):
-            id = values.beyond(id, axis, shape[axis], 0)
-    return id
 
 
 def _window(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
@@ -294,13 +261,6 @@ def _window(size: Number, start: Number, end: Number, step: int) -> tuple[Number
         return begin, greatest((past - begin + (step - 1)) // step, 0)
     begin, past = least(greatest(start, 0), size - 1), least(greatest(end, -1), size - 1)
     return begin, greatest((begin - past + (-step - 1)) // -step, 0)
-
-
-def gathered(values: OpenValues, id: int, places: int, axis: int) -> int:
-    """Elements at places along an axis, of which those beyond the capacity belong to nothing that is real."""
-    last = values.scalar(max(values.graph.type(id).dims[axis] - 1, 0))
-    inside = values.node("Min", (values.node("Max", (places, values.scalar(0))), last))
-    return values.node("Gather", (id, inside), {"axis": axis})
 
 
 def split(site: OpenSite) -> Results:
@@ -481,6 +441,8 @@ def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mo
     whole = (*shape[:axis], greatest(begin + size + end, 0), *shape[axis + 1 :])
     known = np.zeros(1) if value is None else values.graph.constants.get(value)
     is_zero = known is not None and not known.any()
+    if mode == "constant" and is_zero and (moved := values.moved.get(id)) and holds_all(moved, axis, (size,)):
+        return in_order(values, _padded(values, moved, begin, whole[axis]), whole)
     is_copy = mode in COPYING or is_zero  # what is zero beyond other axes stays so
     if is_copy and isinstance(size, int) and isinstance(begin, int) and isinstance(end, int) and max(begin, end) < size:
         pads = [0] * 2 * len(shape)
@@ -516,6 +478,20 @@ def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mo
         others = [] if is_zero else [at for at in range(len(whole)) if at != axis]
         return along(values, found, whole, axis, *others)
     return along(values, found, whole, axis)
+
+
+def _padded(values: OpenValues, moved: Moved, begin: Number, count: Number) -> Moved:
+    """All elements of one axis with zeros before and after them, `count` together."""
+
+    def place(numbers: int) -> tuple[int, int | None]:
+        inner = values.node("Sub", (numbers, values.scalar(begin))) if begin != 0 else numbers
+        found, there = moved.place(inner)
+        inside = values.node("Less", (inner, values.scalar(moved.count)))
+        if begin != 0:
+            inside = values.node("And", (inside, values.node("GreaterOrEqual", (inner, values.scalar(0)))))
+        return found, inside if there is None else values.node("And", (there, inside))
+
+    return replace(moved, count=count, place=place)
 
 
 def range_(site: OpenSite) -> Results:

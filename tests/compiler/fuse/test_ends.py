@@ -96,3 +96,21 @@ def test_a_greatest_element_is_looked_for_among_zeros_too() -> None:
     kernel = next(call.kernel for call in kernels.calls if call.kernel.family == "ReduceMax")
     assert isinstance(kernel, Kernel)
     assert not [*bounds_in(kernel)]
+
+
+def test_a_size_that_is_a_view_of_a_sum_ends_what_makes_several_elements_for_each_point() -> None:
+    s = Sketch(0, dtype=DType.F32)
+    x, durations = s.x(1, 3, LONGEST, 4), s.x(3, dtype=DType.I64)
+    total = s("ReduceSum", durations, axes=(0,), keepdims=1)
+    size = s("Reshape", total, None, shape=(), allowzero=1)
+    first = s("Relu", s("PadBeyond", s("Conv", x, s.normal(3, 3, 3, 3), s.normal(3), **same()), size, axis=2))
+    spread = s("ConvTranspose", first, s.normal(3, 2, 2, 2), s.normal(2), **strides(2))
+    graph = s.graph(s("Relu", s("PadBeyond", spread, times(s, size, 2), axis=2)))
+    kernels = fuse(graph).kernels
+    call = next(call for call in kernels.calls if "ConvTranspose" in call.kernel.family)
+    assert size in call.inputs
+    array = np.random.default_rng(1).normal(size=(1, 3, LONGEST, 4)).astype(np.float32)
+    inputs = {x: array, durations: np.array([2, 0, 1])}
+    (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
+    (found,) = run(kernels, inputs)
+    np.testing.assert_allclose(found[:, :, :6], wanted[:, :, :6], rtol=2e-4, atol=2e-4)

@@ -15,6 +15,26 @@ from tests.compiler.frontend.open.at_sizes import agree_at, model_of, opened
 
 ONE = {"n": (1, 9)}
 TWO = {"n": (1, 6), "m": (2, 7)}
+ABSOLUTE = (
+    "(float[2,n,1] x) => (float[2,n,n] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2},"
+    " int64[1] left = {-1}, int64[6] last = {0,0,0,0,0,1}, int64[3] none = {0,0,0}, int64[2] axes = {1,2},"
+    " int64 start = {0}, int64 step = {1}>"
+    "{ n_ = Shape<start=1, end=2>(x) k = Mul(n_, two) c = Sub(k, one) end = Squeeze(c) r = Range(start, end, step)"
+    " f = Cast<to=1>(r) w = Mul(x, f) a = Pad(w, last) shape = Concat<axis=0>(two, left) line = Reshape(a, shape)"
+    " l = Sub(n_, one) p = Concat<axis=0>(none, l) more = Pad(line, p) m = Add(n_, one)"
+    " rows = Concat<axis=0>(two, m, c) v = Reshape(more, rows) b = Concat<axis=0>(zero, l) e = Concat<axis=0>(n_, c)"
+    " y = Slice(v, b, e, axes) }"
+)
+"""What is said of distances -n + 1 to n - 1, as what is said of places: attention of VITS and of Music Transformer."""
+RELATIVE = (
+    "(float[1,2,n,n] x) => (float[1,2,n,k] y) <int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3},"
+    " int64[2] heads = {1,2}, int64[1] left = {-1}, int64[7] none = {0,0,0,0,0,0,0}, int64[2] before = {0,0},"
+    " int64[3] rest = {0,0,0}, int64[1] past = {1000}>"
+    "{ n_ = Shape<start=2, end=3>(x) l = Sub(n_, one) p = Concat<axis=0>(none, l) a = Pad(x, p)"
+    " shape = Concat<axis=0>(heads, left) line = Reshape(a, shape) q = Concat<axis=0>(before, n_, rest)"
+    " more = Pad(line, q) k_ = Mul(n_, two) rows = Concat<axis=0>(heads, n_, k_) v = Reshape(more, rows)"
+    " y = Slice(v, one, past, three) }"
+)
 
 MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     "elementwise": ("(float[n,3] x, float[3] b) => (float[n,3] y) { e = Exp(x) z = Add(e, b) y = Div(z, e) }", ONE),
@@ -174,6 +194,8 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         '(float[1,n] x) => (float[1,k] y) <int64[4] p = {0,2,0,1}> { y = Pad<mode="reflect">(x, p) }',
         {"n": (3, 9)},
     ),
+    "distances as places": (ABSOLUTE, {"n": (2, 9)}),
+    "places as distances": (RELATIVE, {"n": (2, 9)}),
     "padded beside an open axis": (
         "(float[n,4] x) => (float[n,a] y, float[n,b] z, float[n,c] u, float[n,d] v, float[n,e] w, float[n,2] t)"
         "<int64[4] p = {0,2,0,1}, int64[4] q = {0,-1,0,-1}, int64[4] l = {0,6,0,5}, float c = {7.5}>"
@@ -414,3 +436,24 @@ def test_what_is_padded_beside_an_open_axis_is_no_gather_and_ends_at_its_size() 
         "Pad",
         "PadBeyond",
     ]
+
+
+def test_pads_that_sizes_say_are_known_through_what_pytorch_writes_to_reverse_them() -> None:
+    text = (
+        "(float[2,n] x) => (float[2,k] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[2] pairs = {-1, 2},"
+        " int64[1] last = {-1}, int64[1] past = {-9223372036854775807}>"
+        "{ s = Shape<start=1>(x) d = Sub(s, one) e = Expand(d, one) p = Concat<axis=0>(zero, e, zero, zero)"
+        " r = Reshape(p, pairs) t = Slice(r, last, past, zero, last) u = Transpose<perm=[1,0]>(t)"
+        " v = Reshape(u, last) y = Pad(x, v) }"
+    )
+    model = model_of(f"m {text}")
+    loaded = opened(model, {"n": (2, 9)})
+    assert loaded.open_shapes is not None
+    assert not loaded.open_shapes.limits
+    assert agree_at(loaded, model, {"n": 5})[0].shape == (2, 9)
+
+
+@pytest.mark.parametrize("text", [ABSOLUTE, RELATIVE])
+def test_what_reshapes_pads_and_slices_move_one_after_another_is_one_gather(text: str) -> None:
+    nodes = opened(model_of(f"m {text}"), {"n": (2, 9)}).graph.nodes
+    assert [node.op for node in nodes].count("Gather") == 1
