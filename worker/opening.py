@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compiler.contract import kinds
+from service import traces
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
@@ -50,6 +51,7 @@ def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.
     if linux.LINUX:
         linux.prctl(linux.PR_SET_DUMPABLE, 0)  # its environment, with the database's password, is not a job's business
     configure(json_lines=settings.log_json, worker=name)
+    traces.export("tilewright-worker")
     context = open_desk(settings, own, serving, name=name, command=command)
     schema.wait_for(context.db)
     for folder in enter.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):

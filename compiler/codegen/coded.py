@@ -1,7 +1,8 @@
 """Constants as a file of weights holds them where that is less than kernels read: made once they are loaded.
 
 Those of few values are codebooks and indices, Winograd's filters are what they are transformed from, and a matrix that
-is read in panels of several widths lies there in one of them.
+is read in panels of several widths lies there in one of them, or as the matrices that it consists of, one upon another:
+one program multiplies by it what another has as the operands of a Concat.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
 packed panels a channel is a column, so that each column may have a codebook.
@@ -67,21 +68,33 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Repacking:
-    """Panels that a loaded program makes of other panels of the same matrix: places as of an Expansion.
+class Held:
+    """Panels that the file holds: their first byte, and the columns and the depth of each."""
 
-    panel  columns of each panel at `place`
+    place: int
+    panel: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Repacking:
+    """Panels, or some rows of them, that a loaded program makes of the file's: places as of an Expansion.
+
+    row      the first of those that are made
+    held     the panels of these rows that the file holds
+    packing  the panels that are made
     """
 
     at: int
-    place: int
-    panel: int
+    row: int
+    held: Held
     packing: Panels
 
     def __str__(self) -> str:
-        of = self.packing
-        extents = (len(of.starts), of.depth, of.columns, self.panel, of.panel)
-        return f"{{{', '.join(map(str, (self.at, self.place, *extents)))}}}"
+        of, held = self.packing, self.held
+        places = (self.at + 4 * self.row * of.panel, held.place)
+        extents = (len(of.starts), held.depth, of.columns, held.panel, of.panel, of.depth)
+        return f"{{{', '.join(map(str, (*places, *extents)))}}}"
 
 
 @dataclass(frozen=True)

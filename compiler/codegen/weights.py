@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
+from operator import attrgetter
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from compiler.codegen.coded import (
     Coded,
     Expansion,
     Filters,
+    Held,
     Repacking,
     coded,
     is_made_of_filters,
@@ -46,8 +49,9 @@ class Weights:
         self.filters: list[Filters] = []
         """Those that the file holds as the filters that they are transformed from."""
         self.repackings: list[Repacking] = []
-        """Those of which the file holds panels of another width."""
-        self._panels: dict[tuple[bytes, Panels], tuple[int, int]] = {}
+        """Those of which the file holds panels of another width, or of other depths."""
+        self._panels: dict[tuple[bytes, Panels], Held] = {}
+        self._tops: dict[bytes, list[Held]] = {}
         self._made: dict[tuple[bytes, Panels, int], int] = {}
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier
@@ -82,24 +86,60 @@ class Weights:
         """Where panels lie: in the file, or made of those that the file holds of the same matrix."""
         key = _matrix(packing, array)
         known = self._widths(key)
-        if known and known[1] != packing.panel:
-            return self._repacked(packing, key, known)
-        place = self._place(_octets(data))
-        self._panels.setdefault(key, (place, packing.panel))
-        return place
+        if known and known.panel != packing.panel:
+            return self._repacked(packing, key, [known])
+        single = len(packing.starts) == 1
+        if single and not known and (stack := self._stacked(packing, data[0])):
+            return self._repacked(packing, key, stack)
+        held = Held(self._place(_octets(data)), packing.panel, packing.depth)
+        self._panels.setdefault(key, held)
+        if single and not known:
+            self._tops.setdefault(_rows(data[0], 0, 1, packing.columns), []).append(held)
+        return held.place
 
-    def _repacked(self, packing: Panels, key: tuple[bytes, Panels], known: tuple[int, int]) -> int:
-        """Where panels lie once they are made of those that the file holds."""
+    def _repacked(self, packing: Panels, key: tuple[bytes, Panels], stack: Sequence[Held]) -> int:
+        """Where panels lie once they are made of those that the file holds, one upon another."""
         wanted = (*key, packing.panel)
         if wanted not in self._made:
             self._made[wanted] = self._reserved(packing.elements)
-            self.repackings.append(Repacking(self._made[wanted], *known, packing))
+            rows = accumulate((held.depth for held in stack), initial=0)
+            self.repackings += [Repacking(self._made[wanted], *one, packing) for one in zip(rows, stack, strict=False)]
         return self._made[wanted]
 
-    def _widths(self, key: tuple[bytes, Panels]) -> tuple[int, int] | None:
-        """Where the file holds panels of a matrix, and how many columns each has."""
+    def _widths(self, key: tuple[bytes, Panels]) -> Held | None:
+        """The panels of a matrix that the file holds."""
         found = self._panels.get(key)
         return found or (self._earlier._widths(key) if self._earlier else None)
+
+    def _stacked(self, packing: Panels, panels: np.ndarray) -> list[Held]:
+        """What the file holds of which, one upon another, these panels consist; empty where it does not."""
+        found: list[Held] = []
+        row = 0
+        while row < packing.depth:
+            beginning = self._beginning(_rows(panels, row, row + 1, packing.columns))
+            fitting = [
+                one
+                for one in beginning
+                if self._rows_of(one, packing.columns) == _rows(panels, row, row + one.depth, packing.columns)
+            ]
+            if not fitting:
+                return []
+            found.append(max(fitting, key=attrgetter("depth")))
+            row += found[-1].depth
+        return found
+
+    def _beginning(self, row: bytes) -> Iterator[Held]:
+        """What the file holds of matrices of which this is the first row."""
+        yield from self._tops.get(row, ())
+        if self._earlier:
+            yield from self._earlier._beginning(row)
+
+    def _rows_of(self, held: Held, columns: int) -> bytes:
+        if held.place not in self._pieces and self._earlier:
+            return self._earlier._rows_of(held, columns)
+        elements = -(-columns // held.panel) * held.panel * held.depth
+        panels = np.frombuffer(self._pieces[held.place], np.float32, elements)
+        return _rows(panels.reshape(-1, held.depth, held.panel), 0, held.depth, columns)
 
     def _reserved(self, count: int) -> int:
         """The place of a constant of so many float32 that the program makes."""
@@ -119,11 +159,11 @@ class Weights:
         panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
         key = _matrix(panels, array)
         known = self._widths(key) if packing.batch == 1 else None
-        if known and known[1] != whole:
-            return self._repacked(panels, key, known)
+        if known and known.panel != whole:
+            return self._repacked(panels, key, [known])
         place = self._once(packing.filters(array).tobytes())
         if packing.batch == 1:
-            self._panels.setdefault(key, (place, whole))
+            self._panels.setdefault(key, Held(place, whole, panels.depth))
         return place
 
     def _once(self, content: bytes) -> int:
@@ -176,6 +216,12 @@ class Weights:
 
 def _octets(array: np.ndarray) -> Octets:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _rows(panels: np.ndarray, begin: int, end: int, columns: int) -> bytes:
+    """Of float32[panels, depth, panel] some rows, without what fills the last panel."""
+    rows = panels[:, begin:end].transpose(1, 0, 2)
+    return rows.reshape(rows.shape[0], -1)[:, :columns].tobytes()
 
 
 def _matrix(packing: Panels, array: np.ndarray) -> tuple[bytes, Panels]:

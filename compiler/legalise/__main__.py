@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             said = {"code": error.code, "message": error.message, "fix": error.fix, "refusals": refusals}
             print(json.dumps({"error": said}))
         else:
-            print(f"{given.model}: {error}", *map(str, error.refusals), sep="\n", file=sys.stderr)
+            print(f"{given.model}: {error}", file=sys.stderr)
         return 1
     except (OSError, ValueError) as error:
         print(json.dumps({"error": {"code": "usage", "message": str(error)}}) if given.json else error, file=sys.stderr)

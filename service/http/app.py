@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from compiler.contract import COMPILER_VERSION
-from service import logs
+from service import logs, traces
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
@@ -79,6 +79,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, inspector: Inspe
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        telemetry={"metrics": False, "logs": False, "operation_spans": False},  # metrics and logs are our own
         routes=[route for router in routers() for route in router.routes],
     )
     app.state.tilewright = state
@@ -161,6 +162,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
 
     What is yielded is the state that the server hands to each connection.
     """
+    traces.export("tilewright-api")
     state: State = app.state.tilewright
     settings = state.settings
     await to_thread.run_sync(state.blobs.sweep, retention.ABANDONED_S)

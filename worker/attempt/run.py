@@ -25,6 +25,7 @@ from worker.attempt.fan_out import Answers
 from worker.attempt.helper import may_help
 from worker.attempt.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.attempt.measurements import Intake
+from worker.attempt.spans import Spans
 from worker.attempt.supervise import MEASUREMENTS, Ending, supervise
 from worker.devices import device, holder
 from worker.lease.heartbeat import Heartbeat
@@ -43,15 +44,19 @@ def run(context: WorkerContext, claim: Claim, lock: int = -1) -> str:
     goes down), `retried` (given back, because this machine was at fault), or `lost` (another's: nothing written).
     """
     place = Folder.of(context.scratch, f"{claim.job_id}-{claim.fence}")
-    with _attended(context, claim, place) as (wakeup, heartbeat), ExitStack() as opened:
+    with Spans(claim) as spans, _attended(context, claim, place) as (wakeup, heartbeat), ExitStack() as opened:
+        made = None
         try:
             opened.enter_context(folder(place))
         except OSError as error:
             ending = Ending("problem", problem=problems.from_exception(error, context.limits).to_json())
-            return outcome.settle(context, claim, heartbeat, ending, None)
-        ending = _attempt(context, claim, place, lock, wakeup, heartbeat)
-        made, ending = outcome.store(context, claim, place.output, ending)
-        return outcome.settle(context, claim, heartbeat, ending, made)
+        else:
+            ending = _attempt(context, claim, place, lock, wakeup, heartbeat, spans)
+            spans.leave()
+            made, ending = outcome.store(context, claim, place.output, ending)
+        became = outcome.settle(context, claim, heartbeat, ending, made)
+        spans.became(became, str(ending.problem.get("code", "")))
+        return became
 
 
 @contextlib.contextmanager
@@ -76,8 +81,9 @@ def _attended(context: WorkerContext, claim: Claim, place: Folder) -> Iterator[t
         wakeup.close()
 
 
-def _observer(heartbeat: Heartbeat, intake: Intake) -> Callable[[Event], None]:
+def _observer(heartbeat: Heartbeat, intake: Intake, spans: Spans) -> Callable[[Event], None]:
     def observe(event: Event) -> None:
+        spans.enter(event.phase)
         if event.kind in MEASUREMENTS:
             heartbeat.keep(intake.take(event))
         else:
@@ -87,7 +93,13 @@ def _observer(heartbeat: Heartbeat, intake: Intake) -> Callable[[Event], None]:
 
 
 def _attempt(
-    context: WorkerContext, claim: Claim, place: Folder, lock: int, wakeup: Wakeup, heartbeat: Heartbeat
+    context: WorkerContext,
+    claim: Claim,
+    place: Folder,
+    lock: int,
+    wakeup: Wakeup,
+    heartbeat: Heartbeat,
+    spans: Spans,
 ) -> Ending:
     """The child from start to end."""
     limits = _limits(context, claim)
@@ -109,7 +121,7 @@ def _attempt(
             group,
             limits,
             wakeup,
-            _observer(heartbeat, Intake(claim)),
+            _observer(heartbeat, Intake(claim), spans),
             claim.kind,
             answer=asked,
             first=lambda report: outcome.store_first(context, claim, spec.first, report),

@@ -1,7 +1,8 @@
 """What stands on every answer: an id of the request, and what the gate adds.
 
 The id is bound to the request's log lines and audit entries, and so is the trace that the caller names in
-`traceparent` (W3C Trace Context, level 1); the jobs of the request have it too.
+`traceparent` (W3C Trace Context, level 1); the jobs of the request have it too, or the span of the request where one
+is recorded.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import traces
 from service.db.models import new_id
 from service.jobs.accounts.audit import Asking, asking
 
@@ -49,7 +51,7 @@ class RequestIds:
 
         client = scope.get("client")
         address = str(client[0]) if client else ""
-        trace = TRACEPARENT.fullmatch(Headers(scope=scope).get("traceparent", ""))
+        trace = TRACEPARENT.fullmatch(traces.here() or Headers(scope=scope).get("traceparent", ""))
         traceparent = None if trace is None else trace[0]
         asked = asking.set(Asking(request_id, address, scope["method"], scope["path"], traceparent=traceparent))
         traced = {} if trace is None else {"trace": trace[1]}

@@ -46,7 +46,7 @@ class Asking:
     owner: uuid.UUID | None = None
     key: uuid.UUID | None = None
     traceparent: str | None = None
-    """The caller's place in a trace, if it named one (W3C Trace Context)."""
+    """Its place in a trace, if it has one (W3C Trace Context)."""
 
 
 asking: ContextVar[Asking | None] = ContextVar("asking", default=None)

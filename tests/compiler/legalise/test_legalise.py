@@ -155,6 +155,13 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     assert "take one of" in json.loads(capsys.readouterr().out)["error"]["fix"]
 
 
+def test_the_command_says_what_is_wrong_with_a_sample_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "x.npz", x=np.full((1, 3, 16, 16), np.nan, np.float32))
+    words = [str(written(tmp_path)), "--for", "edgetpu", "--samples", str(tmp_path / "x.npz")]
+    assert main(words) == 1
+    assert capsys.readouterr().err.count("input 'x' holds NaN or infinity") == 1
+
+
 @pytest.mark.parametrize("operator", ["Log", "Acosh"])
 def test_a_sample_that_leads_to_no_number_is_refused_with_the_first_such_node(operator: str, tmp_path: Path) -> None:
     d = Drawn()

@@ -113,7 +113,7 @@ def made_constants(writer: Writer, weights: Weights) -> None:
     table(writer, "expansion", "expansions", "EXPANSIONS", weights.expansions)
     writer.line("struct filters { long at, place, numbers, batch, panels, elements, taps, depth, panel, columns; };")
     table(writer, "filters", "filters", "FILTERS", weights.filters)
-    writer.line("struct repacking { long at, place, batch, depth, columns, from, to; };")
+    writer.line("struct repacking { long at, place, batch, depth, columns, from, to, deep; };")
     table(writer, "repacking", "repackings", "REPACKINGS", weights.repackings)
     writer.line(f"#define MADE_BYTES {weights.made_bytes}UL")
     writer.line('#include "tw_expand.h"')

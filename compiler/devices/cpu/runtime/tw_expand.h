@@ -1,7 +1,7 @@
 /* Constants that the file of weights holds as less than kernels read: they are made once, when an instance is made.
  *
  * model.c defines, before including this file, MADE_BYTES, and the tables `expansions` of constants of few values, held as codebooks and
- * indices, `filters` of those that are transformed, and `repackings` of matrices in panels of another width. What is
+ * indices, `filters` of those that are transformed, and `repackings` of matrices in panels of other extents. What is
  * made lies right before the file's first byte, so that places of both kinds are counted from there. */
 #pragma once
 #include "tw_host.h"
@@ -59,7 +59,7 @@ static void expand(const struct expansion *one, char *first) {
                 dense[at] = book[(lane << one->bits) + (indices[at / each] >> at % each * one->bits & mask)];
 }
 
-/* Panels of `to` columns from panels of `from`, each depth by its columns; what fills the last one is zero already. */
+/* Panels of `to` columns from panels of `from`: `depth` rows of those that are `deep`; what fills the last panel is zero already. */
 static void repack(const struct repacking *one, char *first) {
     const float *from = (const float *)(first + one->place);
     float *to = (float *)(first + one->at);
@@ -70,11 +70,11 @@ static void repack(const struct repacking *one, char *first) {
             many = left < room ? left : room;
             if (many > columns - column) many = columns - column;
             const float *source = from + column / one->from * one->from * depth + column % one->from;
-            float *target = to + column / one->to * one->to * depth + column % one->to;
+            float *target = to + column / one->to * one->to * one->deep + column % one->to;
             for (long row = 0; row < depth; row++) memcpy(target + row * one->to, source + row * one->from, 4 * (size_t)many);
         }
         from += (columns + one->from - 1) / one->from * one->from * depth;
-        to += (columns + one->to - 1) / one->to * one->to * depth;
+        to += (columns + one->to - 1) / one->to * one->to * one->deep;
     }
 }
 

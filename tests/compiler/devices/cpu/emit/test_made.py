@@ -155,6 +155,38 @@ def test_panels_of_one_width_lie_in_the_file_and_those_of_others_are_made_of_the
 
 
 @pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
+def test_a_matrix_is_made_of_those_that_it_consists_of(profile: str, tmp_path: Path) -> None:
+    """A product by the operands of a Concat, each with weights of its own, and one of all: in each order of panels."""
+    rng = np.random.default_rng(5)
+    whole = rng.standard_normal((70, 120)).astype(np.float32)
+    whole[3, 5], whole[4, 6] = np.nan, -0.0
+
+    def columns(begin: int, end: int, panel: int) -> tuple[Packing, np.ndarray]:
+        depth = end - begin
+        return Panels((0,), depth, 70, panel, ((depth, 1), (70, depth))), np.ascontiguousarray(whole[:, begin:end])
+
+    first = Weights(small=True)
+    placed(first, [columns(0, 40, 32), columns(0, 50, 32), columns(50, 70, 16)])
+    later = Weights(earlier=first, small=True)
+    placed(later, [columns(70, 120, 8)])
+    size = later.size
+    found = [columns(0, 120, panel) for panel in (16, 32, 48)] + [columns(0, 70, 80)]
+    places = placed(later, [*found, found[0]])
+    assert later.size == size
+    assert len(later.repackings) == 3 * 3 + 2
+    assert places[0] == places[-1]
+    with loaded(later, profile, tmp_path) as address:
+        for place, (packing, array) in zip(places, found, strict=False):
+            want = packing.pack(array).reshape(-1).view(np.uint32)
+            np.testing.assert_array_equal(made(address, place, packing.elements), want)
+    packing, of = columns(0, 120, 16)
+    of[69, 119] = 0
+    other = Weights(earlier=later, small=True)
+    placed(other, [(packing, of)])
+    assert (len(other.repackings), other.size - size) == (0, 4 * packing.elements), "one weight differs"
+
+
+@pytest.mark.parametrize("profile", [one.name for one in PROFILES if runs_here(one)])
 def test_filters_are_transformed_of_panels_that_lie_in_the_file(profile: str, tmp_path: Path) -> None:
     """Panels of an earlier program, in two forms that share what is made of them, and of a program's own."""
     _, filters = panels(((4, 3), (4, 3)), (1, 64, 50), 16)
