@@ -167,7 +167,22 @@ NPU = Kind(
     formats=("tflite", "tosa"),
 )
 
-KINDS: tuple[Kind, ...] = (CPU, CUDA, NPU)
+WASM = Kind(
+    name="wasm",
+    title="browser",
+    precisions=("fp32",),
+    schedulers=("auto", "sequential"),
+    threads=False,
+    lane="lane",
+    accelerator=False,
+    here="what every browser has: wasm:simd128",
+    package="compiler.devices.cpu.wasm",
+    regions=True,
+    holder="worker.devices.wasm",
+    builder="ziglang",
+)
+
+KINDS: tuple[Kind, ...] = (CPU, CUDA, NPU, WASM)
 
 
 def name_of(target: str) -> str:
