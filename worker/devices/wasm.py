@@ -43,8 +43,8 @@ def held(index: int) -> Held:
 
 
 def compilable(compiler: str) -> list[str]:
-    """All profiles, or none where there is no compiler for WebAssembly; what is missing is logged."""
-    return profiles() if toolchain.usable(compiler, WASM) else []
+    """All profiles, or none where there is no C compiler, or none for WebAssembly; what is missing is logged."""
+    return profiles() if toolchain.usable(compiler) and toolchain.usable(compiler, WASM) else []
 
 
 def environment(device: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a module of WebAssembly may use, and the programs that none can hold."""
+"""What a module of WebAssembly may use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PROFILES: tuple[CpuTarget, ...] = (SIMD128,)
 
 
 def resolve(name: str) -> CpuTarget:
-    """The target that a name stands for; the kind alone is what every browser has. Raises TargetUnavailable."""
+    """The target of this name. Raises TargetUnavailable."""
     for profile in PROFILES:
-        if name in (profile.name, profile.name.partition(":")[0]):
+        if name == profile.name:
             return profile
     known = ", ".join(profile.name for profile in PROFILES)
-    raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use wasm, or one of {known}")
+    raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use {known}")
