@@ -52,7 +52,11 @@ COMPILE_FLAGS = (
 DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 """Of architectures, in the names of packages."""
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
-WASM_COMPILE_FLAGS = tuple(flag for flag in COMPILE_FLAGS if flag not in ("-fPIC", "-pthread"))
+WASM_COMPILE_FLAGS = (
+    *(flag for flag in COMPILE_FLAGS if flag not in ("-fPIC", "-pthread")),
+    "-fno-sanitize=undefined",  # Zig adds this and the next one where code is not optimised
+    "-fno-stack-protector",
+)
 WASM_LINK_FLAGS = (
     "-O3",
     "-mexec-model=reactor",

@@ -12,6 +12,7 @@ from compiler.ir.border import AS_IT_IS, PLAIN, RANDOM_STATE, Border
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.region import WHILE
+from compiler.ir.tensor import DType
 
 BROWSER_BYTES = 2 << 30
 """Of weights and of all that is alive at once: offsets in a module are signed numbers of 32 bits."""
@@ -44,13 +45,25 @@ def division_problem(graph: Graph, shapes: OpenShapes | None, border: Border) ->
 def browser_problem(graph: Graph, shapes: OpenShapes | None, border: Border) -> UnsupportedModel | None:
     """The error for a model that no program in a browser can be yet, with a refusal for each node that is why."""
     fix = f"leave it out of the model, or {ANOTHER_TARGET}"
-    refusals = (*_sizes(graph, shapes, fix), *_strings(graph, border, ANOTHER_TARGET), *_memory(graph))
-    if not refusals and (shapes is not None or border.outside != AS_IT_IS or border.inputs or border.outputs):
-        refusals = (Refusal("it has strings, sequences, optional values, or sizes that data decide", ANOTHER_TARGET),)
+    refusals = (
+        *_sizes(graph, shapes, fix),
+        *_strings(graph, border, ANOTHER_TARGET),
+        *_halves(graph),
+        *_memory(graph),
+    )
+    if not refusals and (border.outside != AS_IT_IS or border.inputs or border.outputs):
+        refusals = (Refusal("callers give it strings, sequences or optional values", ANOTHER_TARGET),)
     if not refusals:
         return None
     said = f"the model cannot be compiled for browsers yet: {refusals[0].reason}"
     return UnsupportedModel(said, fix=refusals[0].fix, refusals=refusals)
+
+
+def _halves(graph: Graph) -> Iterator[Refusal]:
+    """What is computed in fp16, which compilers for WebAssembly do not have; constants are read as fp32."""
+    halves = {id for id in graph.values if graph.type(id).dtype is DType.F16 and id not in graph.constants}
+    nodes = (node for node in graph.nodes if halves & {*node.used, *node.outputs})
+    yield from _of_nodes("it computes in fp16", nodes, f"convert the model to fp32, or {ANOTHER_TARGET}")
 
 
 def _memory(graph: Graph) -> Iterator[Refusal]:
