@@ -172,17 +172,27 @@ def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
 
 def _wasm_toolchain(preferred: str) -> Toolchain:
     """`preferred` if it makes modules, else Zig's, as its wheel brings it, or a Clang that has a C library for them."""
-    zig = f"{shlex.quote(sys.executable)} -m ziglang cc -target {WASI}" if find_spec("ziglang") else ""
-    for name in (preferred, zig, f"clang --target={WASI}"):
-        found = _toolchain(name) if name else None
-        if found and _said(found.command, "-dumpmachine").startswith(f"{WASM}-"):
-            found = replace(found, compiling=WASM_COMPILE_FLAGS, linking=WASM_LINK_FLAGS)
-            if "ziglang" in name or Path(_said(found.command, "-print-file-name=libm.a").strip()).is_file():
-                return found
+    for found in (_toolchain(preferred) if preferred else None, _zig(), _toolchain(f"clang --target={WASI}")):
+        if found and _said(found.command, "-dumpmachine").startswith(f"{WASM}-") and _links(found):
+            return replace(found, compiling=WASM_COMPILE_FLAGS, linking=WASM_LINK_FLAGS)
     raise ToolchainMissing(
         "no C compiler for WebAssembly found (looked for ziglang, and for clang with a C library for it)",
         fix="install it: pip install ziglang (or Debian: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32)",
     )
+
+
+def _zig() -> Toolchain | None:
+    """The compiler of the wheel `ziglang`, which builds its C library when it first links."""
+    if find_spec("ziglang") is None:
+        return None
+    arguments = ("-m", "ziglang", "cc", "-target", WASI)
+    said = _said((sys.executable, *arguments), "--version")
+    return Toolchain(sys.executable, said.splitlines()[0].strip(), arguments) if said.strip() else None
+
+
+def _links(found: Toolchain) -> bool:
+    """Whether a compiler of modules has a C library; Zig makes its own."""
+    return "ziglang" in found.arguments or Path(_said(found.command, "-print-file-name=libm.a").strip()).is_file()
 
 
 def _toolchain(name: str) -> Toolchain | None:

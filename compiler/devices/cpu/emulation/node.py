@@ -17,6 +17,8 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.pack.browser import glue
 
 RUNNER = "runner.mjs"
+NO_OPENSSL = "--openssl-config=/dev/null"
+"""It ends where it may not read the system's, as in a sandbox."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Node(Emulator):
 def find_node(target: CpuTarget, toolchain: Toolchain) -> Node | None:
     """None where it is not installed."""
     found = installed()
-    return Node((found[0],), found[1], target, toolchain) if found else None
+    return Node((found[0], NO_OPENSSL), found[1], target, toolchain) if found else None
 
 
 @lru_cache(maxsize=1)
