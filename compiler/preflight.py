@@ -45,7 +45,7 @@ from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.steps.caches import with_cache
-from compiler.steps.divisible import division_problem
+from compiler.steps.divisible import browser_problem, division_problem, peak_bytes
 from compiler.steps.foreseeing import proof_notices, proof_problem
 from compiler.steps.states import (
     BoundStates,
@@ -180,7 +180,7 @@ def _answer(
     problem = next((one for one in (found.problem, *asked, divided) if one is not None), None)
     derived = derive(drawn) if drawn else Derived({}, ())
     weights = sum(map(_bytes, found.constants.values()))
-    activations = _peak(graph) if graph else None
+    activations = peak_bytes(graph) if graph else None
     return {
         "ok": problem is None and not refusals,
         "problem": _problem(problem, refused),
@@ -317,10 +317,11 @@ def _carry_problem(
 
 
 def _division_problem(found: Survey, options: CompileOptions) -> UnsupportedModel | None:
-    """Why kernels of the model cannot be given to several devices, with its own names of operators."""
-    if not options.devices or found.graph is None or kinds.of(options.compiled_for).whole:
+    """Why the model cannot run on several devices, or in a browser, with its own names of operators."""
+    kind = kinds.of(options.compiled_for)
+    if found.graph is None or kind.whole or not (options.devices or kind.browser):
         return None
-    problem = division_problem(found.graph, found.open_shapes, found.border)
+    problem = (browser_problem if kind.browser else division_problem)(found.graph, found.open_shapes, found.border)
     operators = {call.source: call.operator for call in found.model.body.calls}
     if problem is not None:
         problem.refusals = tuple(
@@ -512,23 +513,6 @@ def _weights(found: Survey) -> Mapping[str, np.ndarray]:
 def _compile_bytes(weights: int, activations: int, effort: Effort) -> int:
     fitted = COMPILE_WEIGHTS * weights + COMPILE_ACTIVATIONS * activations
     return COMPILE_BASE_BYTES + max(fitted, weights + effort.bytes)
-
-
-def _peak(graph: Graph) -> int:
-    """Most bytes alive at once when the nodes run in order; constants are not counted."""
-    last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}
-    last |= dict.fromkeys(graph.outputs, len(graph.nodes))
-    ends: dict[int, list[int]] = {}
-    for value, position in last.items():
-        if value not in graph.constants:
-            ends.setdefault(position, []).append(value)
-    alive = peak = sum(graph.type(value).bytes for value in graph.inputs)
-    for position, node in enumerate(graph.nodes):
-        alive += sum(graph.type(value).bytes for value in node.outputs)
-        peak = max(peak, alive)
-        alive -= sum(graph.type(value).bytes for value in ends.get(position, ()))
-        alive -= sum(graph.type(value).bytes for value in node.outputs if value not in last)
-    return peak
 
 
 def _count(graph: Graph) -> tuple[list[Refusal], float]:

@@ -11,13 +11,15 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import dropwhile
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +52,20 @@ COMPILE_FLAGS = (
 DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 """Of architectures, in the names of packages."""
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
+WASM_COMPILE_FLAGS = (
+    *(flag for flag in COMPILE_FLAGS if flag not in ("-fPIC", "-pthread")),
+    "-fno-sanitize=undefined",  # Zig adds this and the next one where code is not optimised
+    "-fno-stack-protector",
+)
+WASM_LINK_FLAGS = (
+    "-O3",
+    "-mexec-model=reactor",
+    "-Wl,--export-dynamic",
+    "-Wl,--strip-all",
+    "-Wl,--build-id=none",
+    "-Wl,-z,stack-size=1048576",
+)
+"""A module that a page loads: it exports what is visible, and has a stack of a MiB."""
 UNIT_TIMEOUT_S = 300
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
@@ -75,11 +91,16 @@ class Instructions(Protocol):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C compiler by path, and what it says of itself; `arguments` stand before all others: `ccache gcc -m64`."""
+    """A C compiler by path, and what it says of itself; `arguments` stand before all others: `ccache gcc -m64`.
+
+    `compiling` and `linking` are the flags of every library.
+    """
 
     path: str
     version: str
     arguments: tuple[str, ...] = ()
+    compiling: tuple[str, ...] = COMPILE_FLAGS
+    linking: tuple[str, ...] = LINK_FLAGS
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -92,9 +113,11 @@ class Toolchain:
         What a launcher, such as ccache, runs says `version`: of the arguments, those from the first option on count.
         """
         options = dropwhile(lambda word: not word.startswith("-"), self.arguments)
-        return f"{self.version}; {' '.join((*options, *COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
+        return f"{self.version}; {' '.join((*options, *self.compiling, *target.flags, *self.linking))}"
 
 
+WASM, WASI = "wasm32", "wasm32-wasi"
+"""The architecture of modules for browsers, and the system whose C library they are linked with."""
 INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 Objects = dict[str, bytes]
@@ -114,6 +137,8 @@ def find_toolchain(preferred: str = "", machine: str = "") -> Toolchain:
     `machine` is the architecture that code is for, as `platform.machine()` says it; empty: this one. For another one
     it is `preferred` if that makes code for it, else the cross compiler that is named after it.
     """
+    if machine == WASM:
+        return _wasm_toolchain(preferred)
     if machine and machine != platform.machine():
         return _cross_toolchain(preferred, machine)
     for name in (preferred,) if preferred else CANDIDATES:
@@ -143,6 +168,31 @@ def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
         fix=f"install it (Debian: apt-get install gcc-{machine.replace('_', '-')}-linux-gnu "
         f"libc6-dev-{DEBIAN_NAMES.get(machine, machine)}-cross), or let CC name one",
     )
+
+
+def _wasm_toolchain(preferred: str) -> Toolchain:
+    """`preferred` if it makes modules, else Zig's, as its wheel brings it, or a Clang that has a C library for them."""
+    for found in (_toolchain(preferred) if preferred else None, _zig(), _toolchain(f"clang --target={WASI}")):
+        if found and _said(found.command, "-dumpmachine").startswith(f"{WASM}-") and _links(found):
+            return replace(found, compiling=WASM_COMPILE_FLAGS, linking=WASM_LINK_FLAGS)
+    raise ToolchainMissing(
+        "no C compiler for WebAssembly found (looked for ziglang, and for clang with a C library for it)",
+        fix="install it: pip install ziglang (or Debian: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32)",
+    )
+
+
+def _zig() -> Toolchain | None:
+    """The compiler of the wheel `ziglang`, which builds its C library when it first links."""
+    if find_spec("ziglang") is None:
+        return None
+    arguments = ("-m", "ziglang", "cc", "-target", WASI)
+    said = _said((sys.executable, *arguments), "--version")
+    return Toolchain(sys.executable, said.splitlines()[0].strip(), arguments) if said.strip() else None
+
+
+def _links(found: Toolchain) -> bool:
+    """Whether a compiler of modules has a C library; Zig makes its own."""
+    return "ziglang" in found.arguments or Path(_said(found.command, "-print-file-name=libm.a").strip()).is_file()
 
 
 def _toolchain(name: str) -> Toolchain | None:
@@ -215,7 +265,7 @@ def compile_library(
 
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
-        _run([*toolchain.command, *LINK_FLAGS, "-o", "library.so", *linked, "-lm"], root, "link", stop)
+        _run([*toolchain.command, *toolchain.linking, "-o", "library.so", *linked, "-lm"], root, "link", stop)
         return (root / "library.so").read_bytes()
 
 
@@ -278,7 +328,7 @@ def _compile(
 ) -> None:
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
-    flags = (*COMPILE_FLAGS, *target.flags, *places, lanes, *([optimise] if optimise else []))
+    flags = (*toolchain.compiling, *target.flags, *places, lanes, *([optimise] if optimise else []))
     _run([*toolchain.command, *flags, "-c", unit, "-o", output], root, unit, stop)
 
 

@@ -48,13 +48,14 @@ class Kind:
     lane         what a lane of its plans is called
     accelerator  whether its devices stand beside the CPU: a machine has any number of them, numbered, and only who
                  holds one, through its driver, can say what it is
-    here         what a target's name without a profile stands for, to be read in the list of targets
+    here         what a target's name without a profile stands for, to be read in the list of targets; empty: nothing
     hardware     what a machine must have to hold a device; empty: nothing that not every machine has
     builder      what a builder must have beside a C compiler; empty: nothing
     package      the package of the compiler that makes code for them; its module `kind` holds their
                  `DeviceKind` as KIND, or `WholeKind`
     attention    whether precision int8 has attention computed from bytes too
     regions      whether its artifacts decide while they run how often a loop runs, and which branch
+    browser      whether its programs run in browsers: with one size of each dimension, and numbers alone
     whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
                  are run on the CPU instead of the device, and only a target with a profile says what is compiled for
     formats      values of the option `format`: of the files that another compiler is given, the first by itself
@@ -78,6 +79,7 @@ class Kind:
     builder: str = ""
     attention: bool = False
     regions: bool = False
+    browser: bool = False
     whole: bool = False
     formats: tuple[str, ...] = ()
     families: tuple[Family, ...] = ()
@@ -167,7 +169,23 @@ NPU = Kind(
     formats=("tflite", "tosa"),
 )
 
-KINDS: tuple[Kind, ...] = (CPU, CUDA, NPU)
+WASM = Kind(
+    name="wasm",
+    title="browser",
+    precisions=("fp32",),
+    schedulers=("auto", "sequential"),
+    threads=False,
+    lane="lane",
+    accelerator=False,
+    here="",
+    package="compiler.devices.cpu.wasm",
+    regions=True,
+    holder="worker.devices.wasm",
+    builder="ziglang",
+    browser=True,
+)
+
+KINDS: tuple[Kind, ...] = (CPU, CUDA, WASM, NPU)
 
 
 def name_of(target: str) -> str:
@@ -212,8 +230,8 @@ def schedulers() -> tuple[str, ...]:
 def target_pattern() -> str:
     """The regular expression that the whole name of a target matches.
 
-    It is a kind, and perhaps a profile; where models are compiled whole the profile is never left out.
+    It is a kind, and perhaps a profile; where no machine holds a device of the kind the profile is never left out.
     """
-    alone = "|".join(re.escape(kind.name) for kind in KINDS if not kind.whole)
-    whole = "|".join(re.escape(kind.name) for kind in KINDS if kind.whole)
+    alone = "|".join(re.escape(kind.name) for kind in KINDS if kind.here)
+    whole = "|".join(re.escape(kind.name) for kind in KINDS if not kind.here)
     return f"(({alone})(:{PROFILE})?" + (f"|({whole}):{PROFILE})" if whole else ")")

@@ -124,8 +124,9 @@ class CompileOptions(Refusing):
         default="cpu",
         description="the device: `cpu` or `cuda` is the device of the machine that compiles, and is measured there; a "
         "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, stands for every device of that profile; `cpu:x86-64` "
-        "and `cpu:arm64` are all of x86 and of ARM in one artifact, which holds programs for several profiles; an "
-        "accelerator, such as `npu:ethos-u55-128`, always needs its profile",
+        "and `cpu:arm64` are all of x86 and of ARM in one artifact, which holds programs for several profiles; "
+        "`wasm:simd128` is for browsers and Node.js; an accelerator, such as `npu:ethos-u55-128`, always needs its "
+        "profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(
@@ -301,7 +302,7 @@ class CompileOptions(Refusing):
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
-            alone = [kind.name for kind in kinds.KINDS if not kind.whole]
+            alone = [kind.name for kind in kinds.KINDS if kind.here]
             known = ", ".join([*map(repr, alone), *(f"'{name}:<profile>'" for name in kinds.names())])
             raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use one of {known}; see GET /targets")
         kind = kinds.of(self.compiled_for)
@@ -332,10 +333,19 @@ class CompileOptions(Refusing):
             raise OptionsError(
                 f"compare names {unknown[0]!r:.80}, which is unknown", fix=f"use {', '.join(PEERS)}, or leave it out"
             )
+        self._check_browser(kind)
         self._check_profiles()
         self._check_carry()
         self._check_devices()
         self._check_ragged()
+
+    def _check_browser(self, kind: kinds.Kind) -> None:
+        several = isinstance(self.dims, tuple) and len(self.dims) > 1
+        if kind.browser and (several or self.ranges):
+            raise OptionsError(
+                f"dims leaves a size open, and programs for {kind.name} targets have one size of each dimension",
+                fix='give each dimension one value, such as {"dims": {"batch": 1}}',
+            )
 
     def _check_ragged(self) -> None:
         if not self.ragged:

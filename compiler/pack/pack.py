@@ -19,6 +19,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.knowledge.replay import MEMBER as REPLAY
 from compiler.pack.archive import write_archive
+from compiler.pack.browser import MODULE, for_browsers, glue
 from compiler.pack.chart.events import trace_events
 from compiler.pack.chart.wording import escaped
 from compiler.pack.elements import section
@@ -71,14 +72,14 @@ def pack(
     _verify(program, plan, kernels, facts)
     if any(len(other.tiles) != len(kernels.calls) for other in others):
         raise VerifyError("another plan is of another kernel graph")
+    in_browsers = for_browsers(program.machine)
     used = sorted(set(map(_line, records)))
     measurements = [Record.from_json(json.loads(line)) for line in used]
     text = {
-        HEADER: program.sources[HEADER],
+        **(glue() if in_browsers else {HEADER: program.sources[HEADER], "example.c": example_c(program, facts.open)}),
         **({STATE_HEADER: program.sources[STATE_HEADER]} if facts.carried else {}),
         "loader.py": loader_source(),
         "__main__.py": _MAIN,
-        "example.c": example_c(program, facts.open),
         "records.jsonl": "".join(f"{line}\n" for line in used),
         **({} if log is None else {REPLAY: log}),
         "plan.svg": plan_svg(kernels, plan, facts),
@@ -95,7 +96,7 @@ def pack(
         },
         **({"graph.json": to_bytes(graph_json(facts.graphs, kernels), indent=None)} if facts.graphs else {}),
         **{name: content.encode() for name, content in text.items()},
-        "model.so": program.library,
+        (MODULE if in_browsers else "model.so"): program.library,
         WEIGHTS: program.weights,
         **({QUANTISED: facts.quantised.content} if facts.quantised else {}),
     }

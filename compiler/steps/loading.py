@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.contract import CompileOptions, DemandedRange, InputSpec
+from compiler.contract import CompileOptions, DemandedRange, InputSpec, kinds
 from compiler.contract.options import CACHE_OF_MODEL
 from compiler.encodings.aside import give_back
 from compiler.errors import CallerError, InternalError, OptionsError
@@ -27,6 +27,7 @@ from compiler.prove.sizes import exactly, nested, padded, usual_sizes
 from compiler.request import Request
 from compiler.session import Session
 from compiler.steps.caches import with_cache
+from compiler.steps.divisible import browser_problem
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices
 from compiler.steps.states import BoundStates, carried_by, demand_shared
 from compiler.trace import Trace
@@ -100,6 +101,10 @@ def open_model(session: Session, request: Request) -> Opened:
     loaded = texts.loaded if texts else load_for(request, options)
     if session.quantised is not None:
         loaded = replace(loaded, digest=session.quantised.given_digest)
+    if kinds.of(options.target).browser:
+        problem = browser_problem(loaded.graph, loaded.open_shapes, loaded.border)
+        if problem is not None:
+            raise problem
     at, fixed = partial(at_sizes, request, loaded), partial(with_values, request, loaded.graph)
     runs = is_run(loaded.graph, options, session.backend.runner)
     effort = foreseen(loaded.graph, options, session.memory_bytes) if runs else None

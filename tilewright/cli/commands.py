@@ -70,7 +70,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("redeploy", "redeploy:redeploy", "Make an artifact's program with other weights here."),
         Entry("strip", "light:strip", "Leave the weights out of an artifact, into a file of their own."),
         Entry("refit", "light:refit", "Put the weights back: the same artifact, byte for byte."),
-        Entry("export", "export:export", "Write an artifact for a model server or a registry."),
+        Entry("export", "export:export", "Write an artifact for a model server, a registry or web pages."),
         Entry("attest", "attest:attest", "Fetch the server's signed statement of where an artifact comes from."),
         Entry("signer", "attest:signer", "Fetch the key that the server's statements are checked with."),
         Entry("verify", "attest:verify", "Check, without a server, that a file is the artifact of a statement."),

@@ -75,7 +75,7 @@ def targets() -> list[dict[str, Any]]:
 def _any_of(kind: Kind) -> list[dict[str, Any]]:
     """The kind alone, where that is a target."""
     alone = {"name": kind.name, "description": kind.here, "precisions": list(kind.precisions)}
-    return [] if kind.whole else [alone]
+    return [alone] if kind.here else []
 
 
 def _entry(operator: Operator, family: str) -> dict[str, Any]:

@@ -111,10 +111,10 @@ def _stands_for(name: str, compiler: str, held: Held | None) -> list[str]:
         assert held is not None
         built = [kind.name, *held.targets] if held.compiles(compiler) else []
         return [*built, *_whole(held), *_runs(held)]
-    known = [*(kind.name for kind in kinds.KINDS if not kind.whole), *profiles()]
+    known = [*(kind.name for kind in kinds.KINDS if kind.here), *profiles()]
     if name.removeprefix(RUN) not in known:
         devices = ", ".join(
-            kind.device() + (" or another number" if kind.accelerator else "") for kind in kinds.KINDS if not kind.whole
+            kind.device() + (" or another number" if kind.accelerator else "") for kind in kinds.KINDS if kind.here
         )
         raise TargetUnavailable(
             f"queue {name!r} is unknown",

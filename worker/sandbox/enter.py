@@ -61,6 +61,10 @@ WALLS: Mapping[str, str] = MappingProxyType(
 anybody could rely on."""
 
 
+_ZIG_CACHES = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+"""Where the compiler for browsers keeps its C library, which it builds when it is first linked."""
+
+
 def enter(
     limits: Limits, scratch: Path | None, readable: Iterable[Path], keep: Iterable[int], *, gpu: bool = False
 ) -> tuple[str, ...]:
@@ -86,6 +90,8 @@ def enter(
             standing.append("capabilities")
         if "user" in standing and scratch is not None:
             _keep_temporary_files_here(scratch)
+    if scratch is not None:
+        os.environ |= dict.fromkeys(_ZIG_CACHES, str(scratch / "zig"))
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
     readable = [*_own_paths(), *readable, *(gpu_paths() if gpu else [])]
     standing += landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else [])

@@ -4,7 +4,8 @@ Also what Landlock lets through although it reaches beyond the process: modes, o
 also of those that are only open to be read; System V and POSIX queues; watching what others do with files; limits,
 priorities, cores and memory of other processes; and the kernel's own settings, for a worker that root runs. And memory
 that the watch over resident memory does not see: files in memory, and shared pages that belong to no file. Locks and
-leases of files, which hold up whoever else uses them, are refused, and descriptors in messages, where nobody sees them.
+leases of files, which hold up whoever else uses them, are not given, and descriptors in messages, where nobody sees
+them, are refused.
 
 A list of what is refused, not of what is allowed: compilers and numpy use too much of the kernel for the
 latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries
@@ -64,7 +65,6 @@ _REFUSED: Mapping[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170),
     "clock_settime": (227, 112),
     "chmod": (90, None),
-    "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
     "chown": (92, None),
     "lchown": (94, None),
@@ -131,9 +131,12 @@ _REFUSED_WITHOUT_GPU: Mapping[str, tuple[int, int]] = {
     "memfd_create": (319, 279),
     "sendmsg": (46, 211),
     "sendmmsg": (307, 269),
-    "flock": (73, 32),
 }
 """What drivers may need. Libraries of artifacts are then loaded from a file in the job's folder."""
+
+_IN_VAIN: Mapping[str, tuple[int, int]] = {"flock": (73, 32), "fchmodat": (268, 53)}
+"""Calls that are not carried out, and return 0: Zig ends where its cache, which is the job's own, cannot be locked, and
+where what it links cannot be made executable. With a GPU `flock` is allowed."""
 
 _OF_ITSELF: Mapping[str, tuple[int, int]] = {
     "prlimit64": (302, 261),
@@ -180,6 +183,7 @@ _Line = tuple[int, int, int, int]
 
 _ALLOWED: _Line = (_RETURN, 0, 0, _ALLOW)
 _REFUSAL: _Line = (_RETURN, 0, 0, _ERROR | errno.EPERM)
+_NOTHING: _Line = (_RETURN, 0, 0, _ERROR)
 _MISSING: _Line = (_RETURN, 0, 0, _ERROR | errno.ENOSYS)
 
 
@@ -205,6 +209,7 @@ def program(machine: str, *, gpu: bool = False) -> bytes:
     """The filter as classic BPF for `machine` (`x86_64` or `aarch64`)."""
     column = 0 if machine == "x86_64" else 1
     calls = _REFUSED if gpu else {**_REFUSED, **_REFUSED_WITHOUT_GPU}
+    in_vain = [pair for name, pair in _IN_VAIN.items() if not (gpu and name == "flock")]
     refused = [number for pair in calls.values() if (number := pair[column]) is not None]
     lines = [
         (_LOAD, 0, 0, _OFFSET_ARCH),
@@ -217,6 +222,7 @@ def program(machine: str, *, gpu: bool = False) -> bytes:
         *_requests(_FCNTL[column], _REFUSED_COMMANDS if gpu else (*_REFUSED_COMMANDS, *_LOCKS)),
         (_JUMP_EQUAL, 0, 1, _CLONE3[column]),
         _MISSING,
+        *(line for pair in in_vain for line in ((_JUMP_EQUAL, 0, 1, pair[column]), _NOTHING)),
         *_namespaces(_CLONE[column]),
         *(line for pair in _OF_ITSELF.values() for line in _of_itself(pair[column])),
         *(line for pair, kind in _OF_PROCESS_ITSELF.values() for line in _of_process_itself(pair[column], kind)),

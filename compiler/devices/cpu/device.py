@@ -25,7 +25,7 @@ from compiler.devices.cpu.emit.lower import count_tiles, digest_of, lower, sourc
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.emit.stream import emit_stream
-from compiler.devices.cpu.emulation.emulator import find_emulator
+from compiler.devices.cpu.emulation import emulator_for
 from compiler.devices.cpu.emulation.model import emulated_model
 from compiler.devices.cpu.measure.handover import cores, measure_handover, measure_pair, state_of_pair
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
@@ -67,11 +67,12 @@ whether to use them: those of cores that have fewest."""
 
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
-    """For a job's target, with the user's C compiler.
+    """For a job's target, with the user's C compiler. Raises as `backend_for` does."""
+    return backend_for(resolve(options.target), options, environment)
 
-    Raises TargetUnavailable, also for a precision that the target lacks, and ToolchainMissing.
-    """
-    target = resolve(options.target)
+
+def backend_for(target: CpuTarget, options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
+    """Raises TargetUnavailable for a precision that the target lacks, and ToolchainMissing."""
     target.check_precision(options.precision)
     toolchain = find_toolchain(environment_compiler(environment), target.machine)
     return CpuBackend(target, toolchain, leaves_zeros_out=options.sparsity == "auto")
@@ -348,7 +349,7 @@ class CpuBackend:
         """What runs an artifact here, under an emulator if need be; None if nothing does."""
         if self.target.is_here:
             return Runner(Model)
-        emulator = find_emulator(self.target, self.toolchain)
+        emulator = emulator_for(self.target, self.toolchain)
         return Runner(emulated_model(emulator), str(emulator)) if emulator else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
@@ -437,7 +438,7 @@ class LibraryStepper:
         }
         distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
         code = build_library(kernel_sources(distinct), target, toolchain)
-        emulator = find_emulator(target, toolchain)
+        emulator = emulator_for(target, toolchain)
         self._guest = emulator.open(code) if emulator else None
         self._call: KernelCall = self._guest.call if self._guest else _calls_of(code)
 

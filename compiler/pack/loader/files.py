@@ -61,6 +61,11 @@ class _Files:
             self._compare(name, len(content), hashlib.sha256(content))
         return content
 
+    def library(self, folder: str) -> bytes:
+        """The program in a folder: a shared library, or a module for browsers."""
+        module = f"{folder}model.wasm"
+        return self.read(module if module in self.manifest.get("files", {}) else f"{folder}model.so")
+
     def locate(self, name: str) -> tuple[Path, int]:
         """The file that holds a member's bytes as they are, and where in it they begin.
 

@@ -116,6 +116,11 @@ class _Library:
 
 
 def _check_architecture(code: bytes) -> None:
+    if code[:4] == b"\0asm":
+        raise WrongMachine(
+            "the model is compiled for browsers",
+            "tilewright export model.tw FOLDER --as browser, or compile it for cpu",
+        )
     here = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     if code[:4] != b"\x7fELF" or len(code) < 20:
         return

@@ -114,7 +114,7 @@ class Model:
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
             self.carried = self._carried(self.binding)
             self._ports = _Ports(self.binding, self.on_gpu, device)
-            library = self._open_library(self._files.read(f"{self._folder}model.so"))
+            library = self._open_library(self._files.library(self._folder))
             self._program = _Program(library, self._ports, _random_state(self.binding, seed), self.carried)
             weights = self._files.locate("weights.bin")
             self._program.start(weights, lanes or 0, -1 if spin_us is None else spin_us, plan, pin)

@@ -47,6 +47,8 @@ def nobody(target: str) -> str:
         return f"{said} whose compiler knows it"
     if kind.whole:
         return f"{said}, such as python -m worker --queue cpu, or a builder, where {kind.builder} are installed"
+    if not kind.here:
+        return f"{said}, such as python -m worker --queue build, where {kind.builder} is installed"
     there = f" on a machine with {kind.hardware}" + (f" of {profile}" if profile else "") if kind.hardware else ""
     with_it = f" with {kind.builder}" if kind.builder else ""
     builder = f", or a builder{with_it}" if profile else ""

@@ -18,7 +18,7 @@ def dsp(monkeypatch: pytest.MonkeyPatch) -> Kind:
 def test_kinds_have_names_of_their_own_and_defaults_that_options_have() -> None:
     assert len({kind.name for kind in kinds.KINDS}) == len(kinds.KINDS)
     for kind in kinds.KINDS:
-        options = CompileOptions(target=f"{kind.name}:any" if kind.whole else kind.name)
+        options = CompileOptions(target=kind.name if kind.here else f"{kind.name}:any")
         assert options.precision in kind.precisions
         assert options.scheduler in kind.schedulers
 
@@ -44,7 +44,7 @@ def test_devices_are_numbered_where_there_may_be_several(kind: Kind, device: str
 
 
 def test_a_device_is_found_under_the_name_that_it_is_given() -> None:
-    assert [kind.device(0) for kind in kinds.KINDS] == ["cpu", "cuda:0", "npu"]
+    assert [kind.device(0) for kind in kinds.KINDS] == ["cpu", "cuda:0", "wasm", "npu"]
     for kind in kinds.KINDS:
         assert kind.index_of(kind.device(0)) == 0
         assert kinds.of(kind.device(0)) == kind

@@ -12,7 +12,7 @@ from compiler.devices.cuda import target as cuda
 from compiler.ops import MODEL_OPERATORS
 from service.jobs.scheduling import catalogue
 from tests.third_kind import DSP, register
-from worker.devices import npu
+from worker.devices import npu, wasm
 from worker.devices.catalogue import operators, published, targets
 from worker.devices.published import published as told_apart
 from worker.lease.status import StatusThread
@@ -40,7 +40,7 @@ def test_every_target_has_one_entry() -> None:
     families = [one.name for one in kinds.CPU.families]
     cpus = ["cpu", *families, *(one.name for one in cpu.PROFILES)]
     gpus = ["cuda", *(one.name for one in cuda.PROFILES)]
-    assert [entry["name"] for entry in targets()] == [*cpus, *gpus, *npu.profiles()]
+    assert [entry["name"] for entry in targets()] == [*cpus, *gpus, *wasm.profiles(), *npu.profiles()]
     assert all(entry["description"] for entry in targets())
 
 

@@ -13,12 +13,18 @@ from compiler.devices.cpu import target as cpu
 from compiler.devices.kinds import profiles
 from tests import third_kind
 from worker.devices import cpu as cores
-from worker.devices import device, gpu, holder, npu
+from worker.devices import device, gpu, holder, npu, wasm
 from worker.devices.device import NO_DEVICE, facts
 from worker.devices.holder import Holder
 from worker.devices.queues import resolve
 
-HOLDERS: tuple[tuple[str, Holder], ...] = (("cpu", cores), ("cuda", gpu), ("npu", npu), ("dsp", third_kind))
+HOLDERS: tuple[tuple[str, Holder], ...] = (
+    ("cpu", cores),
+    ("cuda", gpu),
+    ("wasm", wasm),
+    ("npu", npu),
+    ("dsp", third_kind),
+)
 """By kind of device; the type checker holds each module to the protocol."""
 
 

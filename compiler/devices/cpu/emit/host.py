@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from compiler.codegen.build import WASM
 from compiler.codegen.host_tables import Operand, c_string, description, nanoseconds, operand, ports, table
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
@@ -49,6 +50,7 @@ def host_source(
     """
     if len(plans) > 1:
         verify_guards(plans)
+    in_page = target.machine == WASM
     writer = Writer()
     writer.line("#define _GNU_SOURCE /* for the cores that threads are kept on */")
     for header in ("model.h", *headers):
@@ -78,11 +80,11 @@ def host_source(
     writer.line()
     _cpu_check(writer, target)
     sliced = [body for _, region in regions_of(kernels) if region.slices for body in region.bodies]
-    if any(_has_bounds(call.kernel) for graph in (kernels, *sliced) for call in graph.calls):
+    if not in_page and any(_has_bounds(call.kernel) for graph in (kernels, *sliced) for call in graph.calls):
         _zeroed_memory(writer)
     if weights.made_bytes:
         made_constants(writer, weights)
-    writer.line('#include "tw_runtime.h"')
+    writer.line('#include "tw_page.h"' if in_page else '#include "tw_runtime.h"')
     if carried:
         _states(writer, carried)
     return writer.text()

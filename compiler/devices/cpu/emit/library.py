@@ -37,6 +37,7 @@ WHERE_NEEDED = (
     "tw_codebook.h",
     "tw_digits.h",
     "tw_expand.h",
+    "tw_page.h",
     "state.h",
     "tw_state.h",
 )
@@ -46,8 +47,8 @@ They are of loads of elements that are shorter in memory, of functions whose res
 exponentials and Gelu that are, of pixels of few channels, of products by tiles, of rounding to bytes, of vectors of
 bytes, of exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought to the lanes of a
 group, of functions of a byte as tables, of elements picked for each lane, of values looked up in a codebook, of floats
-as digits of bytes, and, for model.c alone, of constants that are made dense at load, and of states that are kept from
-run to run.
+as digits of bytes, and, for model.c alone, of constants that are made dense at load, of modules for pages, and of
+states that are kept from run to run.
 """
 
 

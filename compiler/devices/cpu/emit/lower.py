@@ -28,6 +28,11 @@ def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lower
     return replace(lowered, text=with_headers(with_small(lowered.text), lowered.headers))
 
 
+def kernel_source(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> str:
+    """The C of a kernel, after what it includes."""
+    return f"{INCLUDES}\n{lower(name, workload, tile, target).text}"
+
+
 def digest_of(lowered: Lowered, target: CpuTarget) -> str:
     """What identifies a kernel's code, as it is compiled for a target (`source_digest`)."""
     packings = sorted(lowered.packings.items())

@@ -54,6 +54,14 @@ class Emulator:
     target: CpuTarget
     toolchain: Toolchain
 
+    def install(self, place: Path) -> Sequence[str]:
+        """What it runs, put into a folder; the command line, to which the library's path is added."""
+        program = place / "runner"
+        # Made executable as it is created: a sandbox may refuse to change modes.
+        with open(program, "wb", opener=lambda path, flags: os.open(path, flags, 0o700)) as file:
+            file.write(_runner(self.target, self.toolchain))
+        return [*self.command, str(program)]
+
     def open(self, library: bytes) -> Guest:
         """A process that holds a shared library. Raises ToolchainFailed where its program cannot be built."""
         return Guest(self, library)
@@ -122,13 +130,10 @@ class Guest:
         self._folder = tempfile.TemporaryDirectory(prefix="tw-guest-")
         place = Path(self._folder.name)
         (place / "library.so").write_bytes(library)
-        program = place / "runner"
-        # Made executable as it is created: a sandbox may refuse to change modes.
-        with open(program, "wb", opener=lambda path, flags: os.open(path, flags, 0o700)) as file:
-            file.write(_runner(emulator.target, emulator.toolchain))
+        command = emulator.install(place)
         with open(place / "said", "wb") as said:
             self._process = subprocess.Popen(
-                [*emulator.command, str(program), str(place / "library.so")],
+                [*command, str(place / "library.so")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,

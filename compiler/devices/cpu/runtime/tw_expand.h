@@ -4,7 +4,10 @@
  * indices, `filters` of those that are transformed, and `repackings` of matrices in panels of other extents. What is
  * made lies right before the file's first byte, so that places of both kinds are counted from there. */
 #pragma once
+#include <string.h>
+#ifndef __wasm__
 #include "tw_host.h"
+#endif
 
 /* As many doubles as a register holds: compilers take longer vectors apart through memory. */
 #ifdef __AVX__
@@ -78,6 +81,14 @@ static void repack(const struct repacking *one, char *first) {
     }
 }
 
+/* All of them, before `first`, the file's first byte. */
+static void make_constants(char *first) {
+    for (int at = 0; at < EXPANSIONS; at++) expand(expansions + at, first);
+    for (int at = 0; at < REPACKINGS; at++) repack(repackings + at, first); /* first: filters may be made of them */
+    for (int at = 0; at < FILTERS; at++) transform(filters + at, first);
+}
+
+#ifndef __wasm__
 static int map_expanded_weights(const tw_config *config, struct weights *weights) {
     if (map_weights(config, weights)) return -1;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (MADE_BYTES + page - 1) / page * page;
@@ -90,9 +101,8 @@ static int map_expanded_weights(const tw_config *config, struct weights *weights
     }
     *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     madvise(whole, before, MADV_HUGEPAGE); /* a fault for each 4 KiB would take longer than making what lies there */
-    for (int at = 0; at < EXPANSIONS; at++) expand(expansions + at, (char *)within);
-    for (int at = 0; at < REPACKINGS; at++) repack(repackings + at, (char *)within); /* first: filters may be made of them */
-    for (int at = 0; at < FILTERS; at++) transform(filters + at, (char *)within);
+    make_constants((char *)within);
     return 0;
 }
 #define map_weights map_expanded_weights
+#endif

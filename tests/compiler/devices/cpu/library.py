@@ -20,7 +20,8 @@ from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.emit.program import kernel_sources
-from compiler.devices.cpu.emulation.emulator import Guest, find_emulator
+from compiler.devices.cpu.emulation import emulator_for
+from compiler.devices.cpu.emulation.emulator import Guest
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer
@@ -147,7 +148,7 @@ def built(sources: Mapping[str, str], target: CpuTarget, optimise: str = "") -> 
     """Sources as a library for a target, loaded here or by an emulator of the target's architecture."""
     toolchain = find_toolchain(machine=target.machine)
     code = build_library(sources, target, toolchain, optimise=optimise)
-    emulator = find_emulator(target, toolchain)
+    emulator = emulator_for(target, toolchain)
     return emulator.open(code) if emulator else loaded(code)
 
 

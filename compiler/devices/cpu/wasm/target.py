@@ -1,0 +1,30 @@
+"""What a module of WebAssembly may use."""
+
+from __future__ import annotations
+
+from compiler.codegen.build import WASM
+from compiler.devices.cpu.rates import Rates
+from compiler.devices.cpu.target import CpuTarget
+from compiler.errors import TargetUnavailable
+
+SIMD128 = CpuTarget(
+    "wasm:simd128",
+    WASM,
+    ("-msimd128",),
+    ("simd128",),
+    vector_floats=4,
+    vector_registers=16,
+    rates=Rates.modest(4),
+)
+"""Registers are those of the x86 machines that most pages are read on: a browser's compiler gives each vector one."""
+
+PROFILES: tuple[CpuTarget, ...] = (SIMD128,)
+
+
+def resolve(name: str) -> CpuTarget:
+    """The target of this name. Raises TargetUnavailable."""
+    for profile in PROFILES:
+        if name == profile.name:
+            return profile
+    known = ", ".join(profile.name for profile in PROFILES)
+    raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use {known}")

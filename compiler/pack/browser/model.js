@@ -1,0 +1,126 @@
+/* Runs a model that Tilewright compiled for browsers: in a page, in a worker and in Node.js, without dependencies.
+ *
+ *     import { load } from "./model.js";
+ *     const model = await load(new URL("./", import.meta.url));
+ *     const { logits } = await model.run({ image: new Float32Array(1 * 3 * 224 * 224) });
+ *
+ * manifest.json, model.wasm and weights.bin lie in one folder. Types: model.d.ts.
+ */
+
+/** The array that holds elements of each dtype. What JavaScript has no numbers for is given and returned as bits. */
+const ARRAYS = {
+  float32: Float32Array,
+  float64: Float64Array,
+  int8: Int8Array,
+  int16: Int16Array,
+  int32: Int32Array,
+  int64: BigInt64Array,
+  uint8: Uint8Array,
+  uint16: Uint16Array,
+  uint32: Uint32Array,
+  uint64: BigUint64Array,
+  bool: Uint8Array,
+  float16: Uint16Array,
+  bfloat16: Uint16Array,
+};
+
+const arrayOf = (dtype) => ARRAYS[dtype] ?? Uint8Array;
+const sizeOf = (shape) => shape.reduce((product, extent) => product * extent, 1);
+const written = ({ dtype, shape }) => `${arrayOf(dtype).name} of shape [${shape.join(", ")}], ${sizeOf(shape)} elements`;
+
+async function fetched(url) {
+  if (url.protocol === "file:") {
+    const { readFile } = await import("node:fs/promises");
+    return readFile(url);
+  }
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url} cannot be fetched: HTTP ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/**
+ * Loads the model whose files lie in a folder.
+ *
+ * @param {string | URL} folder ends with a slash; as the page is, or in Node.js a file: URL
+ */
+export async function load(folder = new URL("./", import.meta.url)) {
+  const base = new URL(folder, globalThis.location?.href ?? import.meta.url);
+  const [manifest, module, weights] = await Promise.all(
+    ["manifest.json", "model.wasm", "weights.bin"].map((name) => fetched(new URL(name, base))),
+  );
+  return create(JSON.parse(new TextDecoder().decode(manifest)), module, weights);
+}
+
+/** The model of a manifest, with the bytes of model.wasm (or a WebAssembly.Module) and of weights.bin. */
+export async function create(manifest, module, weights) {
+  const compiled = module instanceof WebAssembly.Module ? module : await WebAssembly.compile(module);
+  const { exports } = await WebAssembly.instantiate(compiled, {});
+  return new Model(manifest, exports, weights);
+}
+
+export class Model {
+  #engine;
+  #runs = 0n;
+
+  constructor(manifest, engine, weights) {
+    this.inputs = manifest.inputs;
+    this.outputs = manifest.outputs;
+    this.target = manifest.target;
+    this.random = Boolean(manifest.random);
+    this.#engine = engine;
+    engine._initialize?.();
+    const where = engine.tw_weights() >>> 0;
+    if (!where || !this.#holds(where, weights)) throw this.#tooLarge();
+    if (engine.tw_start()) throw this.#tooLarge();
+  }
+
+  /** Outputs by name, for inputs by name; each output is an array of its own. */
+  async run(inputs) {
+    for (const name of Object.keys(inputs))
+      if (!this.inputs.some((port) => port.name === name))
+        throw new TypeError(`the model has no input "${name}": it has ${this.inputs.map((port) => port.name).join(", ")}`);
+    this.inputs.forEach((port, at) => this.#fill(port, at, inputs[port.name]));
+    if (this.random) this.#draw();
+    this.#engine.tw_step();
+    const first = this.inputs.length + (this.random ? 1 : 0);
+    return Object.fromEntries(this.outputs.map((port, at) => [port.name, this.port(first + at, port).slice()]));
+  }
+
+  /** The engine's own memory of an input, or behind these of an output, until memory grows: for who copies nothing. */
+  port(at, { dtype, shape } = [...this.inputs, ...this.outputs][at]) {
+    const Array = arrayOf(dtype);
+    return new Array(this.#engine.memory.buffer, this.#engine.tw_port(at) >>> 0, sizeOf(shape));
+  }
+
+  /** One run of what lies in the memories of the inputs. */
+  step() {
+    this.#engine.tw_step();
+  }
+
+  #fill(port, at, given) {
+    const wanted = arrayOf(port.dtype);
+    if (given === undefined) throw new TypeError(`input "${port.name}" is missing: give a ${written(port)}`);
+    if (!(given instanceof wanted))
+      throw new TypeError(`input "${port.name}" is a ${given?.constructor?.name ?? given}: give a ${written(port)}`);
+    if (given.length !== sizeOf(port.shape))
+      throw new RangeError(`input "${port.name}" has ${given.length} elements: give a ${written(port)}`);
+    this.port(at, port).set(given);
+  }
+
+  /** The key of the random numbers and the number of the run, behind the inputs. */
+  #draw() {
+    const state = this.port(this.inputs.length, { dtype: "int64", shape: [2] });
+    if (!this.#runs) state[0] = BigInt(Math.floor(Math.random() * 2 ** 52));
+    state[1] = this.#runs++;
+  }
+
+  #holds(where, weights) {
+    if (where + weights.length > this.#engine.memory.buffer.byteLength) return false;
+    new Uint8Array(this.#engine.memory.buffer, where).set(weights);
+    return true;
+  }
+
+  #tooLarge() {
+    return new RangeError("the model does not fit: the browser gives this page less memory than it needs");
+  }
+}

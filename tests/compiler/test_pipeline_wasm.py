@@ -1,0 +1,242 @@
+"""Whole networks compiled for browsers, proved in Node.js, and run through the JavaScript of their artifacts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from bench.zoo import build
+from compiler.codegen import build as toolchains
+from compiler.codegen.build import WASM, find_toolchain
+from compiler.contract import CompileOptions, CompileReport
+from compiler.errors import OptionsError, ToolchainMissing, UnsupportedModel
+from compiler.pack.loader import Model, WrongMachine
+from compiler.preflight import preflight
+from compiler.steps import divisible
+from tests.compiler.devices.cpu.emulation.arm import SIMD128, emulator, wasm
+from tests.compiler.networks import Network
+from tests.compiler.test_pipeline_arm import compiled, quantised_network
+from tilewright.errors import UsageError
+from tilewright.exports import browser_folder
+
+
+@pytest.fixture(scope="module")
+def mobile(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompileReport, Path]:
+    wasm()
+    return compiled(build("tiny_mobile").SerializeToString(), tmp_path_factory.mktemp("mobile"), target=SIMD128)
+
+
+def dense() -> bytes:
+    """relu(x . w), 5 x 16 by 16 x 24."""
+    net = Network()
+    x = net.node("MatMul", [net.input(5, 16), net.weight(16, 24)], (5, 24))
+    return bytes(net.model([net.node("Relu", [x], (5, 24))]).SerializeToString())
+
+
+def looped() -> bytes:
+    """x doubled as often as an input says."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["v", "v"], ["w"]), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [7]),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, [7]),
+        ],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    ports = [
+        helper.make_tensor_value_info("n", TensorProto.INT64, []),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [7]),
+    ]
+    graph = helper.make_graph([node], "g", ports, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [7])])
+    return bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    )
+
+
+def of_zoo(name: str) -> Callable[[], bytes]:
+    return lambda: bytes(build(name).SerializeToString())
+
+
+def test_a_network_agrees_in_node_and_says_that_nothing_was_timed(mobile: tuple[CompileReport, Path]) -> None:
+    report, artifact = mobile
+    assert report.errors
+    assert report.errors[0].max_relative < report.tolerance
+    assert (report.latency_s, report.hardware) == (0, "")
+    assert any(str(emulator(wasm())) in notice and "no time" in notice for notice in report.notices)
+    with zipfile.ZipFile(artifact) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        names = {*archive.namelist()}
+    assert manifest["requires"] == {"machine": WASM, "features": ["simd128"]}
+    assert names >= {"model.wasm", "model.js", "model.d.ts", "demo.html"}
+    assert not names & {"model.so", "model.h", "example.c"}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        of_zoo("tiny_cnn"),
+        of_zoo("tiny_lstm"),
+        of_zoo("tiny_transformer"),
+        of_zoo("tiny_llama"),
+        quantised_network,
+        looped,
+    ],
+    ids=["cnn", "lstm", "transformer", "llama", "quantised", "loop"],
+)
+def test_networks_of_each_family_agree_in_node(network: Callable[[], bytes], tmp_path: Path) -> None:
+    wasm()
+    report, _ = compiled(network(), tmp_path / "net", target=SIMD128)
+    assert report.errors
+    assert all(error.max_relative <= report.tolerance for error in report.errors)
+
+
+def test_this_machines_loader_says_what_runs_the_artifact(mobile: tuple[CompileReport, Path]) -> None:
+    with pytest.raises(WrongMachine, match="compiled for browsers") as caught:
+        Model(mobile[1])
+    assert "tilewright export" in str(caught.value)
+
+
+def test_a_module_imports_nothing_and_is_the_same_bytes_again(tmp_path: Path) -> None:
+    wasm()
+    first, second = (compiled(dense(), tmp_path / name, target=SIMD128)[1] for name in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes()
+    said = in_node(
+        "const m = new WebAssembly.Module(fs.readFileSync(process.argv[2] + '/model.wasm'));"
+        "console.log(JSON.stringify(WebAssembly.Module.imports(m)));",
+        browser_folder(first, tmp_path / "page"),
+    )
+    assert json.loads(said) == []
+
+
+RUN = """
+const model = await load(pathToFileURL(process.argv[2] + "/"));
+const x = Float32Array.from({ length: 80 }, (_, at) => Math.sin(at));
+const said = async (inputs) => model.run(inputs).then(() => "", (error) => error.message);
+const wide = await model.run({ x0: x });
+const [name] = Object.keys(wide);
+console.log(JSON.stringify({
+  ports: [model.inputs, model.outputs],
+  found: Array.from(wide[name]),
+  again: Array.from((await model.run({ x0: x.map((one) => 2 * one) }))[name]),
+  kept: Array.from(wide[name]),
+  missing: await said({}),
+  unknown: await said({ x0: x, y: x }),
+  typed: await said({ x0: new Float64Array(80) }),
+  short: await said({ x0: new Float32Array(79) }),
+}));
+"""
+
+
+def test_an_exported_folder_runs_in_node_and_refuses_other_inputs_by_name(tmp_path: Path) -> None:
+    wasm()
+    model = dense()
+    page = browser_folder(compiled(model, tmp_path / "net", target=SIMD128)[1], tmp_path / "page")
+    said = json.loads(in_node(RUN, page))
+    (weights,) = (onnx.numpy_helper.to_array(one) for one in onnx.load_from_string(model).graph.initializer)
+    right = np.maximum(np.sin(np.arange(80)).reshape(5, 16) @ weights, 0).reshape(-1)
+    np.testing.assert_allclose(said["found"], right, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(said["again"], 2 * right, rtol=1e-5, atol=1e-5)
+    assert said["kept"] == said["found"]
+    assert said["ports"][0] == [{"name": "x0", "dtype": "float32", "shape": [5, 16]}]
+    wanted = "give a Float32Array of shape [5, 16], 80 elements"
+    assert said["missing"] == f'input "x0" is missing: {wanted}'
+    assert said["typed"] == f'input "x0" is a Float64Array: {wanted}'
+    assert said["short"] == f'input "x0" has 79 elements: {wanted}'
+    assert said["unknown"] == 'the model has no input "y": it has x0'
+
+
+def test_an_artifact_for_a_cpu_is_no_page(tmp_path: Path) -> None:
+    _, artifact = compiled(dense(), tmp_path / "net")
+    with pytest.raises(UsageError, match="which no browser runs"):
+        browser_folder(artifact, tmp_path / "page")
+
+
+def of_one(op: str, kind: int, result: int, shape: list[int], outputs: int = 1, **attrs: Any) -> bytes:
+    """A model of one node, called `it`."""
+    names = [f"y{number}" for number in range(outputs)]
+    ports = [helper.make_tensor_value_info(name, result, None) for name in names]
+    node = helper.make_node(op, ["x"], names, name="it", **attrs)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, shape)], ports)
+    return bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (of_one("NonZero", TensorProto.FLOAT, TensorProto.INT64, [3, 4]), "how large a tensor is"),
+        (of_one("Transpose", TensorProto.STRING, TensorProto.STRING, [3, 2]), "strings"),
+        (of_one("Neg", TensorProto.FLOAT16, TensorProto.FLOAT16, [3]), "fp16"),
+        (of_one("Neg", TensorProto.FLOAT, TensorProto.FLOAT, [1 << 29]), "4.0 GiB of memory"),
+    ],
+    ids=["sizes", "strings", "fp16", "memory"],
+)
+def test_what_no_browser_can_hold_is_refused_by_node_before_and_when_it_is_compiled(
+    model: bytes, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model)
+    answer = preflight(path, CompileOptions(target=SIMD128))
+    refusal = answer["refusals"][0]
+    assert not answer["ok"]
+    assert why in refusal["reason"]
+    assert "cpu target" in refusal["fix"]
+    wasm()
+    with pytest.raises(UnsupportedModel, match="compiled for browsers yet") as caught:
+        compiled(model, tmp_path, target=SIMD128)
+    assert why in caught.value.refusals[0].reason
+
+
+def test_a_model_that_fits_is_taken_by_preflight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.onnx").write_bytes(dense())
+    answer = preflight(tmp_path / "net.onnx", CompileOptions(target=SIMD128))
+    assert (answer["ok"], answer["target"]["name"]) == (True, SIMD128)
+    monkeypatch.setattr(divisible, "BROWSER_BYTES", 2000)
+    assert not preflight(tmp_path / "net.onnx", CompileOptions(target=SIMD128))["ok"]
+
+
+def test_open_sizes_are_refused_as_options() -> None:
+    for dims in ({"batch": {"min": 1, "opt": 2, "max": 4}}, {"batch": [1, 4]}):
+        with pytest.raises(OptionsError, match="one size of each dimension"):
+            CompileOptions.from_json({"target": SIMD128, "dims": dims})
+
+
+def test_without_a_compiler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchains, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_toolchain.cache_clear()
+    try:
+        with pytest.raises(ToolchainMissing, match="no C compiler for WebAssembly") as caught:
+            find_toolchain("", WASM)
+    finally:
+        find_toolchain.cache_clear()
+    assert "pip install ziglang" in caught.value.fix
+
+
+def in_node(script: str, folder: Path) -> str:
+    """What a script says that may use `fs` and, in a folder with a model, `load`."""
+    node = shutil.which("node") or emulator(wasm()).command[0]
+    program = folder / "script.mjs"
+    imports = 'import fs from "node:fs"; import { pathToFileURL } from "node:url"; import { load } from "./model.js";\n'
+    program.write_text(imports + script)
+    (folder / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run([node, program, folder], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
