@@ -7,25 +7,28 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.forms.normal_form import contract_temps, without_unit_axes
-from compiler.ir.expr import Apply, Expr, Load
-from compiler.ir.index import Axis
-from compiler.ir.kernel import Block, Kernel, Routine
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Routine, Store
 from compiler.ir.tensor import DType
 
 MIN_QUERIES = 4
 """Rows that repay packing the keys and values."""
 MOST_FEW = 16
 """Rows that are few: what is read of the keys and values takes longer than what is computed with it."""
+RUN = 128
+"""Neighbouring keys that go to one part where keys are cut into parts."""
 RESULTS = (DType.F32, DType.U8, DType.I8)
 """What the maps after y may give: a quantised model rounds it to bytes."""
+LEFT_OUT = Const(float("-inf"), DType.F32)
 
 
 @dataclass(frozen=True)
 class Heads:
     """What both products of attention run over.
 
-    batch    shared axes that keys or values depend on; `rows` those that they do not: the queries, the last one
-             innermost
+    batch    shared axes that keys or values depend on, and that of parts; `rows` those that they do not: the queries,
+             the last one innermost
     keys     the axis j of the scores; `depth` the axes that a score is summed over
     columns  the axis e of the values
     """
@@ -53,11 +56,25 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Of the keys every so manieth run of RUN, for each place of an axis; y is not divided by the sum of the weights.
+
+    The largest score and the sum are results too, made by blocks of their own. Of a part whose scores are all -infinity
+    or what a mask makes them (below ABSORBS of `compiler.forms.key_bounds`), all three may be those of no key.
+    """
+
+    axis: Axis
+    largest: Block
+    total: Block
+
+
+@dataclass(frozen=True)
 class Attention(Heads):
     """A kernel in the form of attention.
 
     scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on
              each y
+    part     None where y is attention over all keys
     """
 
     kernel: Kernel
@@ -68,6 +85,13 @@ class Attention(Heads):
     q: Expr
     k: Expr
     v: Expr
+    part: Part | None = None
+
+    @property
+    def most_keys(self) -> int:
+        """Keys of a batch element, at most."""
+        runs = -(-self.keys.extent // RUN)
+        return self.keys.extent if self.part is None else min(-(-runs // self.part.axis.extent) * RUN, self.keys.extent)
 
 
 def softmax_axis(kernel: Kernel) -> Axis | None:
@@ -109,6 +133,39 @@ def softmax_of(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
     return x, over
 
 
+def own_scores(x: Load, keys: Axis, part: Axis) -> Expr:
+    """A score, or -infinity where its key is of another part."""
+    run = Position(Index.of(keys) // RUN % part.extent)
+    return Where(Apply("eq", (run, Position(Index.of(part)))), x, LEFT_OUT)
+
+
+def partial_softmax(x: Load, keys: Axis, stores: Sequence[Store]) -> tuple[Block, Block, Block, Block]:
+    """Softmax without the division: the largest, what is taken from each, powers, their sum, where `stores` say.
+
+    Where all are -infinity the powers are 0.
+    """
+    most, shift, power = (Load(store.slot, store.index, DType.F32) for store in stores[:3])
+    return (
+        Block((), (x,), (stores[0],), (keys,), "max", DType.F32),
+        Block((), (Where(Apply("eq", (most, LEFT_OUT)), Const(0.0, DType.F32), most),), (stores[1],)),
+        Block((keys,), (Apply("exp", (Apply("sub", (x, shift)),)),), (stores[2],)),
+        Block((), (power,), (stores[3],), (keys,), "sum", DType.F32),
+    )
+
+
+def _part_of(own: Block, softmax: Sequence[Block]) -> tuple[Load, Axis, Part] | None:
+    """The argument, the axis and the part, if blocks are `own_scores` and their `partial_softmax`."""
+    (value, *more), keys = own.values, softmax[0].reduction
+    if more or not isinstance(value, Where) or not isinstance(value.then, Load) or len(keys) != 1:
+        return None
+    found = [axis for axis in value.condition.axes if axis not in keys]
+    if len(found) != 1 or value != own_scores(value.then, keys[0], found[0]):
+        return None
+    if (*softmax,) != partial_softmax(stored(own), keys[0], [block.stores[0] for block in softmax]):
+        return None
+    return value.then, keys[0], Part(found[0], softmax[0], softmax[3])
+
+
 def stored(block: Block) -> Load:
     """What a block stores, read back."""
     return Load(block.stores[0].slot, block.stores[0].index, DType.F32)
@@ -119,17 +176,21 @@ def as_attention(kernel: Kernel | Routine) -> Attention | None:
 
     Heads of one row each, that of a single query, are in that form for `as_few_queries` alone.
     """
-    view = _attention(kernel)
+    view = as_any_attention(kernel)
     return view if view is not None and view.rows else None
 
 
 def as_any_attention(kernel: Kernel | Routine) -> Attention | None:
     """A kernel in the form of attention of any number of rows, or None."""
-    return _attention(kernel)
+    view = _attention(kernel)
+    return view if view is not None and view.part is None else None
 
 
 def as_few_queries(kernel: Kernel | Routine) -> Attention | None:
-    """A kernel in the form of attention of MOST_FEW rows at most; where there is but one `rows` is empty."""
+    """A kernel in the form of attention of MOST_FEW rows at most, perhaps over a part of the keys.
+
+    Where there is but one row `rows` is empty.
+    """
     view = _attention(kernel)
     return view if view is not None and view.queries <= MOST_FEW else None
 
@@ -142,8 +203,11 @@ def _attention(kernel: Kernel | Routine) -> Attention | None:
     if not place or len(kernel.blocks) < place + 5:
         return None
     scores, *maps = kernel.blocks[:place]
-    over = softmax_of(kernel.blocks[place : place + 4])
+    softmax = kernel.blocks[place : place + 4]
     mixed, *epilogue = kernel.blocks[place + 4 :]
+    over, part = softmax_of(softmax), None
+    if over is None and maps and not epilogue and (found := _part_of(maps[-1], softmax)):
+        over, part, maps = found[:2], found[2], maps[:-1]
     if over is None or not is_product(scores, 1) or not is_product(mixed, 1) or mixed.reduction != (over[1],):
         return None
     if any(block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in maps):
@@ -151,7 +215,7 @@ def _attention(kernel: Kernel | Routine) -> Attention | None:
     if any(block.monoid or any(v.dtype not in RESULTS for v in block.values) for block in epilogue):
         return None
     keys, columns = over[1], mixed.axes[0]
-    weights = stored(kernel.blocks[place + 3])
+    weights = stored(softmax[2 if part else 3])
     if any(block.axes != (keys,) for block in (scores, *maps)) or any(b.axes != (columns,) for b in epilogue):
         return None
     if over[0] != stored((scores, *maps)[-1]):
@@ -160,17 +224,19 @@ def _attention(kernel: Kernel | Routine) -> Attention | None:
     p, v = sorted(mixed.values[0].children, key=lambda side: side != weights)
     if p != weights or keys in q.axes or keys not in k.axes or columns not in v.axes:
         return None
-    batch, rows = batch_and_rows(kernel, k, v)
+    batch, rows = batch_and_rows(kernel, k, v, () if part is None else (part.axis,))
     if any(slot.type.rank > 1 for slot in kernel.temps):
         return None
-    return Attention(
-        batch, rows, keys, scores.reduction, columns, kernel, scores, tuple(maps), mixed, tuple(epilogue), q, k, v
-    )
+    own = tuple(maps), mixed, tuple(epilogue)
+    return Attention(batch, rows, keys, scores.reduction, columns, kernel, scores, *own, q, k, v, part)
 
 
-def batch_and_rows(kernel: Kernel, k: Expr, v: Expr) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """The shared axes that keys or values depend on, and those that they do not."""
-    rows = tuple(axis for axis in kernel.shared if axis not in k.axes and axis not in v.axes)
+def batch_and_rows(
+    kernel: Kernel, k: Expr, v: Expr, parts: tuple[Axis, ...] = ()
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The shared axes that keys or values depend on, or that are `parts` of them, and those that they do not."""
+    batch = k.axes | v.axes | {*parts}
+    rows = tuple(axis for axis in kernel.shared if axis not in batch)
     return tuple(axis for axis in kernel.shared if axis not in rows), rows
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from compiler.devices.device import Backend
 from compiler.fuse.joins import ChosenJoins, choose_joins
+from compiler.fuse.key_parts import KIND
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.tile import Menu, Tile
@@ -16,6 +17,7 @@ from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
+from compiler.steps.key_parts import KeyCuts
 from compiler.steps.lane_costs import split_seconds, state_of
 from compiler.steps.regions import inner_workloads, outer_positions, settled
 from compiler.tuning.menus import Tiler
@@ -161,6 +163,8 @@ def tile_kernels(
     apart = [known[at] for at in range(len(kernels.calls))]
     joined = tiled.menus[len(outer) : len(joinable)]
     chosen = choose_joins(regions.kernels, offered, apart, joined, lanes, meeting_s)
+    if lanes > 1 and KIND in backend.joins and "joins" not in session.kept.without_steps:
+        chosen = KeyCuts(tiler_of(backend), backend.workload_of, precision, lanes, meeting_s).cut(chosen)
     return TiledKernels(
         backend, calls, [one.workload for one in tunable], tiled, chosen, setting, facts, handover, machine
     )

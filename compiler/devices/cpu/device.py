@@ -103,7 +103,7 @@ class CpuBackend:
     @property
     def joins(self) -> frozenset[str]:
         """Names of the joins that there are algorithms for."""
-        return frozenset({"separable", "byte_attention", "few_queries", "key_ends"})
+        return frozenset({"separable", "byte_attention", "few_queries", "key_ends", "key_parts"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         """What a call computes."""

@@ -146,7 +146,9 @@ class Form:
         return random.normal(size=type.dims).astype(type.dtype.numpy)
 
 
-def forms(most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5)) -> st.SearchStrategy[Form]:
+def forms(
+    most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5), keys: tuple[int, ...] = (3, 7, 16, 40, 65, 130)
+) -> st.SearchStrategy[Form]:
     """Of so many rows at most."""
     return st.builds(
         Form,
@@ -154,7 +156,7 @@ def forms(most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5)) -> st.Searc
         heads=st.integers(1, 3),
         groups=st.sampled_from([1, 1, 2, 3, 4, 7]),
         new=st.sampled_from(new),
-        keys=st.sampled_from([3, 7, 16, 40, 65, 130]),
+        keys=st.sampled_from(keys),
         depth=st.sampled_from([2, 8, 16, 20, 33, 128]),
         columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
         mask=st.sampled_from(["none", "given", "added", "sized", *PLACED, *PLACED]),

@@ -17,7 +17,7 @@ from compiler.devices.cpu.attention.frame import Frame
 from compiler.devices.cpu.blocking import even_part, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.attention import Attention, as_few_queries
+from compiler.forms.attention import RUN, Attention, as_few_queries
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis
@@ -40,7 +40,7 @@ def few_queries_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
     view = as_few_queries(workload.kernel)
     if view is None or lies_along(view, Slots(workload)) is None:
         return []
-    keys = sorted({min(block, _whole(view, target)) for block in BLOCKS})
+    keys = [RUN] if view.part else sorted({min(block, _whole(view, target)) for block in BLOCKS})
     proposals = [
         Proposal(tile, _seconds(view, tile, target)) for tile in (_tile(view, block, target) for block in keys)
     ]
@@ -75,7 +75,7 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
 
     Reading takes no longer than where `attention` packs what it reads.
     """
-    keys, columns, rows, floats = view.keys.extent, view.columns.extent, view.queries, target.vector_floats
+    keys, columns, rows, floats = view.most_keys, view.columns.extent, view.queries, target.vector_floats
     elements = keys * (view.deep + columns)
     read = keys * (view.deep * _octets(view.k, view.depth[-1]) + columns * _octets(view.v, view.columns))
     arriving = min(read / read_rate(view.batches * read, target), elements * PACK_NS)

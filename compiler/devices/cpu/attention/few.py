@@ -7,12 +7,15 @@ and Gimelshein, arXiv 1805.02867), and the weights of a block are multiplied wit
 
 Where the mask is a comparison with the place of a key (`compiler.forms.key_bounds`), keys that it leaves out for all
 rows are not read once every row has a score so far above the mask's that the weights of such keys are 0.
+
+Where lanes share the keys of a head (`compiler.fuse.key_parts`) a task has a part of them, and what becomes of it are
+the sums as they are, with the largest score and the sum of weights (flash decoding: Dao, Haziza, Massa and Sizov 2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from compiler.codegen.expressions import Vector
@@ -25,7 +28,7 @@ from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import copy_row, strips
-from compiler.forms.attention import Attention, apart
+from compiler.forms.attention import RUN, Attention, apart
 from compiler.forms.contraction import axes_of
 from compiler.forms.key_bounds import key_bounds
 from compiler.forms.normal_form import Slots, is_contiguous
@@ -142,20 +145,34 @@ class FewQueries(Lowering):
         with writer.block("for (long run = 0; run < 3; run++)"):
             lowest = literal(self.masked.lowest + VANISHES, DType.F32)
             writer.line("long sure = run > 0;")
-            writer.line(f"for (long row = 0; row < {self.rows}; row++) sure &= largest[row] > {lowest};")
+            elsewhere = "firsts[row] < pasts[row] || " if self.view.part else ""
+            writer.line(f"for (long row = 0; row < {self.rows}; row++) sure &= {elsewhere}largest[row] > {lowest};")
             writer.line("if (sure) break;")
             self._run_of_blocks("runs[run][0]", "runs[run][1]")
 
     def _run_of_blocks(self, begin: str, end: str) -> None:
-        writer = self.writer
-        with writer.block(f"for (long first_key = {begin}; first_key < {end}; first_key += {self.block})"):
-            writer.line(f"const long count = tw_least_of({end} - first_key, {self.block});")
+        with self._each_block(begin, end):
             if self.along == self.view.keys:
                 self._scores_along_keys()
             else:
                 self._scores_along_depth()
             self._exponentials()
             self._mixed()
+
+    @contextmanager
+    def _each_block(self, begin: str, end: str) -> Iterator[None]:
+        """A loop over blocks of `count` keys from `first_key` on; of a part its own runs."""
+        writer, part = self.writer, self.view.part
+        if part is None:
+            with writer.block(f"for (long first_key = {begin}; first_key < {end}; first_key += {self.block})"):
+                writer.line(f"const long count = tw_least_of({end} - first_key, {self.block});")
+                yield
+            return
+        with writer.block(f"for (long run_of_keys = {begin} / {RUN}; run_of_keys * {RUN} < {end}; run_of_keys++)"):
+            writer.line(f"if (run_of_keys % {part.axis.extent} != {part.axis}) continue;")
+            writer.line(f"const long first_key = tw_between({begin}, run_of_keys * {RUN}, {end});")
+            writer.line(f"const long count = tw_between({begin}, run_of_keys * {RUN} + {RUN}, {end}) - first_key;")
+            yield
 
     # Scores
 
@@ -340,15 +357,21 @@ class FewQueries(Lowering):
                 writer.line(f"tw_store({place}, tw_load({place}) * scale[{row}] + {names[number][at]});")
 
     def _results(self) -> None:
-        """The sums divided by those of the weights, and what follows."""
+        """The sums divided by those of the weights, and what follows; of a part of the keys all as it is."""
         view, writer, frame = self.view, self.writer, self.frame
+        times = "" if view.part else " * whole"
 
         def result(vector: Vector) -> None:
             name = writer.name("mixed")
-            writer.line(f"const vf {name} = tw_load(held + {view.columns}) * whole;")
+            writer.line(f"const vf {name} = tw_load(held + {view.columns}){times};")
             finish(frame.emitter(vector), frame.slots, view.mixed, view.epilogue, name)
 
         with self._each_row():
-            writer.line("const float whole = 1 / total[row];")
+            if view.part:
+                for block, value in ((view.part.largest, "largest"), (view.part.total, "total")):
+                    slot, place = frame.slots.address(block.stores[0].slot, block.stores[0].index)
+                    writer.line(f"{slot}[{frame.emitter().index(place)}] = {value}[row];")
+            else:
+                writer.line("const float whole = 1 / total[row];")
             writer.line(f"const float *const held = sums + row * {self.width};")
             strips(writer, view.columns, self.lanes, result)
