@@ -69,11 +69,14 @@ def ties(graph: Graph) -> list[tuple[int, ...]]:
 
 
 def _keeps_axes(graph: Graph, node: Node) -> bool:
-    """Whether output axes are the input's: elementwise, Concat, Pad, Slice, Split, reductions that keep dimensions."""
+    """Whether output axes are the input's: elementwise, Concat, Pad, Slice, Split, reductions that keep dimensions.
+
+    A scalar, such as a size or a scale, has no axes that could lie otherwise.
+    """
     if node.op in UNTIED:
         return False
     rank = graph.type(node.outputs[0]).rank
-    return rank >= 3 and all(graph.type(value).rank == rank for value in node.used if value not in graph.constants)
+    return rank >= 3 and all(graph.type(value).rank in (0, rank) for value in node.used if value not in graph.constants)
 
 
 def _weight_layouts(graph: Graph, node: Node) -> dict[int, Layout]:

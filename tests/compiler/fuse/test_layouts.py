@@ -5,8 +5,9 @@ import pytest
 
 from compiler.fuse.layouts import choose_layouts, ties
 from compiler.ir.graph import Graph
-from compiler.ir.tensor import Layout
+from compiler.ir.tensor import DType, Layout
 from tests.compiler.networks import Network, graph_of
+from tests.compiler.rewrite.sketch import Sketch
 from tests.parse import parse_graph
 
 LAST = Layout.channels_last(4)
@@ -73,3 +74,17 @@ def test_a_product_ties_no_images(op: str) -> None:
     )
     graph.verify()
     assert not ties(graph)
+
+
+def test_a_scalar_that_a_map_is_given_unties_nothing() -> None:
+    s = Sketch(0, dtype=DType.F32)
+    x, size = s.x(2, 3, 6, 6), s.x(dtype=DType.I64)
+    first = s("Conv", x, s.normal(8, 3, 3, 3), s.normal(8), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    part = s("Slice", s("PadBeyond", first, size, axis=0), starts=(0,), ends=(4,), axes=(1,), steps=(1,))
+    graph = s.graph(s("Sqrt", s("Mul", part, part)))
+    assert (
+        choose_layouts(graph, frozenset(), frozenset(graph.outputs)).items()
+        >= dict.fromkeys(
+            [value for op in ("Conv", "PadBeyond", "Slice", "Mul") for value in made_by(graph, op)], LAST
+        ).items()
+    )
