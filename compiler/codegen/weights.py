@@ -52,6 +52,7 @@ class Weights:
         """Those of which the file holds panels of another width, or of other depths."""
         self._panels: dict[tuple[bytes, Panels], Held] = {}
         self._tops: dict[bytes, list[Held]] = {}
+        """Panels of the file by the first row of their matrix."""
         self._made: dict[tuple[bytes, Panels, int], int] = {}
         self._shared: dict[bytes, int] = {}
         self._earlier = earlier

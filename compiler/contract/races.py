@@ -51,7 +51,7 @@ def said_of(peer: str, ours_s: float, theirs_s: float, found: Any, rounds: int) 
 
     found  ratio, low and high, as `PeerReport` has them
     """
-    both = f"{milliseconds(ours_s)}; {PEERS[peer]} {milliseconds(theirs_s)}"
+    both = f"{duration(ours_s)}; {PEERS[peer]} {duration(theirs_s)}"
     if found.low is None or found.high is None:
         many = f"{rounds} round{'s' if rounds > 1 else ''}"
         return f"{both}: {found.ratio:.2f} times as fast in {many}, which are too few to be sure"
@@ -61,8 +61,9 @@ def said_of(peer: str, ours_s: float, theirs_s: float, found: Any, rounds: int) 
     return f"{both}: {found.ratio:.2f} times as fast ({interval})"
 
 
-def milliseconds(seconds: float) -> str:
-    """With three digits, or all that stand before the point."""
-    value = 1e3 * seconds
+def duration(seconds: float) -> str:
+    """In milliseconds, or in microseconds below one: with three digits, or all that stand before the point."""
+    unit, scale = ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
+    value = scale * seconds
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:.{digits}f} ms"
+    return f"{value:.{digits}f} {unit}"

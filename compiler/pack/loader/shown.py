@@ -55,13 +55,14 @@ def _facts(model: _Shown) -> dict[str, str]:
         return ", ".join(each)
 
     predicted = model.manifest.get("predicted_s")
+    unit, scale = ("ms", 1e3) if predicted and predicted >= 1e-3 else ("us", 1e6)
     return {
         "artifact": model.path.name,
         "inputs": listed(model.inputs),
         "outputs": listed(model.outputs),
         "target": str(model.manifest["target"]),
         "lanes": f"{model.lanes} lane{'s' if model.lanes > 1 else ''}",
-        **({"latency": f"{1e3 * predicted:.3g} ms predicted"} if predicted else {}),
+        **({"latency": f"{scale * predicted:.3g} {unit} predicted"} if predicted else {}),
     }
 
 

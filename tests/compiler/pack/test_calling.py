@@ -74,7 +74,7 @@ def test_a_model_says_what_it_is_in_a_line_and_in_a_table(loader: ModuleType, ar
         target, lanes = model.manifest["target"], model.lanes
         shown = (
             f"<Model {artifact.name}: x: float32[2, 3], n: int64[] -> y: float32[2, 3], z: bool[2, 3]; {target}, "
-            f"{lanes} lanes, 0.004 ms predicted>"
+            f"{lanes} lanes, 4 us predicted>"
         )
         assert repr(model) == shown
         table = model._repr_html_()

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.__main__ import main as compile_main
-from compiler.contract.races import PEERS, milliseconds, said_of
+from compiler.contract.races import PEERS, duration, said_of
 from compiler.errors import InputsError
 from worker.race import __main__ as program
 from worker.race import peers, race, runner
@@ -70,7 +70,7 @@ def test_an_artifact_is_raced_with_its_model_on_each_peer(model: Path, artifact:
         assert one.low <= one.ratio <= one.high
         assert one.difference is not None
         assert one.difference < 1e-5
-        assert one.said.startswith(f"{milliseconds(one.ours_s)}; {one.title} {milliseconds(one.theirs_s)}: ")
+        assert one.said.startswith(f"{duration(one.ours_s)}; {one.title} {duration(one.theirs_s)}: ")
         assert one.version == peers.version(one.peer) != ""
 
 
@@ -142,9 +142,9 @@ def test_one_sentence_says_it_also_where_it_is_slower(
     assert said_of("onnxruntime", 1.08e-3, 1.66e-3, found, 3) == said
 
 
-def test_milliseconds_have_three_digits_and_all_before_the_point() -> None:
-    shown = [milliseconds(seconds) for seconds in (1.2345, 0.16643, 0.0163871, 1.084e-3, 3.28e-5)]
-    assert shown == ["1234 ms", "166 ms", "16.4 ms", "1.08 ms", "0.0328 ms"]
+def test_durations_have_three_digits_and_all_before_the_point() -> None:
+    shown = [duration(seconds) for seconds in (1.2345, 0.16643, 0.0163871, 1.084e-3, 3.28e-5, 2.741e-6)]
+    assert shown == ["1234 ms", "166 ms", "16.4 ms", "1.08 ms", "32.8 us", "2.74 us"]
 
 
 def test_a_turn_has_one_timed_run_at_least() -> None:
