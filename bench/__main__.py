@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.trees.run",
             "ensembles of decision trees beside ONNX Runtime, one thread, 1 and 1,000 samples",
         ),
+        "web": ("bench.web.run", "networks in Node.js on one thread beside onnxruntime-web, as browsers run them"),
         "quantize": (
             "bench.quantize.run",
             "models quantised: signal to noise by method, decisions as in fp32, int8 beside fp32 and ONNX Runtime",

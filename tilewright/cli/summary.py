@@ -58,6 +58,8 @@ def _error(job: Job, report: Mapping[str, Any]) -> str:
 def _next(report: Mapping[str, Any], artifact: Path) -> str:
     """A command to go on with: a measurement where the artifact runs on this kind of machine, else what there is."""
     named = f'"{artifact}"' if " " in str(artifact) else str(artifact)
+    if str(report.get("target", "cpu")).startswith("wasm"):
+        return f"tilewright export {named} page --as browser"
     if str(report.get("target", "cpu")).startswith("cpu"):
         return f"tilewright run {named} --bench"
     return f"python {named} --help"

@@ -8,5 +8,6 @@ codegen     what these print with: C functions, vector loops, micro-kernels
 emit        the program: a kernel lowered, the plan as tables, the library
 runtime     headers that generated C is made with
 measure     kernels, stages and hand-overs timed on this machine's cores
+wasm        browsers, which share all of this but the C compiler, a part of the runtime, and measuring
 repacked    how much a second plan makes the weights grow
 """

@@ -1,0 +1,41 @@
+// One network in one process: arguments are the folder of our page, the model, the folder in which onnxruntime-web is
+// installed, and rounds. Says, as JSON, the milliseconds of processor time of each run of both and how far they differ.
+import fs from "node:fs";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [folder, file, peers, rounds] = process.argv.slice(2);
+const of = (...parts) => pathToFileURL(path.resolve(...parts));
+const ort = await import(of(peers, "node_modules/onnxruntime-web/dist/ort.wasm.min.mjs"));
+ort.env.wasm.numThreads = 1;
+ort.env.logLevel = "error";
+const { load } = await import(of(folder, "model.js"));
+const model = await load(`${of(folder)}/`);
+const session = await ort.InferenceSession.create(fs.readFileSync(file), { executionProviders: ["wasm"] });
+
+let state = 1;
+const random = () => (state = (state * 48271) % 2147483647) / 2147483647; // Park and Miller's
+const given = {}, fed = {};
+for (const { name, dtype, shape } of model.inputs) {
+  given[name] = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, random);
+  fed[name] = new ort.Tensor(dtype, given[name], shape);
+}
+const ways = [() => model.run(given), () => session.run(fed)];
+const [ours, theirs] = [await ways[0](), await ways[1]()];
+let error = 0;
+for (const { name } of model.outputs) {
+  const right = theirs[name].data;
+  const largest = right.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
+  right.forEach((one, at) => (error = Math.max(error, Math.abs(one - ours[name][at]) / largest)));
+}
+const spent = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1000; };
+const times = [[], []];
+for (const way of ways) await way();
+for (let round = 0; round < Number(rounds); round++)
+  for (const at of round % 2 ? [1, 0] : [0, 1]) {
+    const begin = spent();
+    await ways[at]();
+    times[at].push(spent() - begin);
+  }
+console.log(JSON.stringify({ ours: times[0], peer: times[1], error }));
+process.exit(0);
