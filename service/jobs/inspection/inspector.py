@@ -31,6 +31,8 @@ MEMORY_BYTES = 1 << 30
 AT_ONCE = 4
 """Questions that are answered at a time; others wait their turn, PATIENCE_S seconds at most."""
 PATIENCE_S = 2.0
+ELAPSED = 3
+"""Seconds that may pass for each of processor time: on a loaded machine a process has a share of a core."""
 WALLS_S = 60.0
 """How long a process may take to start and say which walls it has."""
 BEHIND_OTHERS = 10
@@ -89,8 +91,8 @@ class Inspector:
             fix=str(answer.get("fix")),
         )
 
-    def ask(self, order: Order, wall_s: float, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
-        """The answer to an order, or `{"problem": ...}` when none came in `wall_s` seconds.
+    def ask(self, order: Order, cpu_s: float, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
+        """The answer to an order, or `{"problem": ...}` when none came in `cpu_s` seconds of processor time.
 
         The problem is as `TilewrightError.to_json`.
 
@@ -99,10 +101,10 @@ class Inspector:
         be entered first, since files are laid out for it, is while one of the `AT_ONCE` turns is had, before the time
         runs. Raises what that raises.
         """
-        if not self._turns.acquire(timeout=min(wall_s, PATIENCE_S)):
+        if not self._turns.acquire(timeout=min(cpu_s, PATIENCE_S)):
             return _problem(BUSY, "machine", f"{AT_ONCE} questions are being answered", "ask again in a moment")
         try:
-            limits = {"cpu_s": wall_s, "memory_bytes": memory_bytes}
+            limits = {"cpu_s": cpu_s, "memory_bytes": memory_bytes}
             try:
                 child = self._take()
             except OSError as error:
@@ -110,7 +112,7 @@ class Inspector:
             try:
                 with nullcontext(order) if isinstance(order, Mapping) else order as plain:
                     line = json.dumps({**plain, "limits": limits, "walls": list(self.walls)}).encode() + b"\n"
-                    return _exchange(child, line, time.monotonic() + wall_s, wall_s)
+                    return _exchange(child, line, ELAPSED * cpu_s)
             finally:
                 _end(child)
         finally:
@@ -172,10 +174,10 @@ def _pipes(child: subprocess.Popen[bytes]) -> tuple[int, int]:
     return child.stdin.fileno(), child.stdout.fileno()
 
 
-def _exchange(child: subprocess.Popen[bytes], order: bytes, deadline: float, wall_s: float) -> dict[str, Any]:
+def _exchange(child: subprocess.Popen[bytes], order: bytes, wall_s: float) -> dict[str, Any]:
     """Write the order, read one line."""
     answer = bytearray()
-    for piece in _talk(child, order, deadline):
+    for piece in _talk(child, order, time.monotonic() + wall_s):
         if piece is None:
             return _problem(
                 TIME_LIMIT,

@@ -15,7 +15,7 @@ from service.db.models import Model
 from service.db.plain import storable
 from service.errors import Busy, WrongKind
 from service.jobs.inspection.inspector import BUSY, MEMORY_BYTES, TIME_LIMIT, Inspector
-from service.jobs.inspection.preflight import COPIES, WALL_S
+from service.jobs.inspection.preflight import COPIES, CPU_S
 from service.jobs.lifecycle import find
 from service.jobs.storage import models
 
@@ -27,7 +27,7 @@ def of_model(db: Database, blobs: Blobs, inspector: Inspector, owner: uuid.UUID,
     others ask; `InternalError` when the process died; `StorageUnavailable` and `DatabaseUnavailable`.
     """
     model = models.row(db, owner, digest)
-    answer = inspector.ask(_laid_out(blobs, model), WALL_S, MEMORY_BYTES + COPIES * model.bytes)
+    answer = inspector.ask(_laid_out(blobs, model), CPU_S, MEMORY_BYTES + COPIES * model.bytes)
     graph = answer.get("graph")
     if not isinstance(graph, dict):
         raise _refusal(answer)

@@ -25,8 +25,8 @@ from service.jobs.submission.job_terms import Beside, allows
 from service.jobs.submission.submit import Submission
 from service.logs import logger
 
-WALL_S = 20.0
-"""Wall and CPU seconds that reading one model may take."""
+CPU_S = 20.0
+"""Processor seconds that reading one model may take."""
 COPIES = 3
 """Of a model in the memory of what reads it: its bytes, the message, its tensors."""
 PAST_JOBS = 200
@@ -148,7 +148,7 @@ def estimate_by_size(answer: Mapping[str, Any], options: CompileOptions) -> Esti
 
 def _ask(blobs: Blobs, inspector: Inspector, model: Model, options: CompileOptions) -> dict[str, Any]:
     order = _laid_out(blobs, model, options)
-    answer: dict[str, Any] = storable(inspector.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
+    answer: dict[str, Any] = storable(inspector.ask(order, CPU_S, MEMORY_BYTES + COPIES * model.bytes))
     problem = answer.get("problem")
     if isinstance(problem, dict) and problem.get("code") == BUSY:
         raise Busy("too many models are being looked at", fix="ask again in a moment")

@@ -15,15 +15,15 @@ from service.errors import Busy, SourceUnknown
 from service.jobs.inspection.inspector import BUSY, TIME_LIMIT
 from service.jobs.tuning import records
 
-WALL_S = 20.0
-"""How long making one source may take; most take milliseconds."""
+CPU_S = 20.0
+"""Processor seconds that making one source may take; most take milliseconds."""
 
 
 class Answers(Protocol):
     """What answers an order by a sealed process: `service.jobs.inspection.inspector.Inspector`."""
 
-    def ask(self, order: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
-        """The answer, unchecked, or `{"problem": ...}` when none came in `wall_s` seconds. Blocking."""
+    def ask(self, order: Mapping[str, Any], cpu_s: float) -> dict[str, Any]:
+        """The answer, unchecked, or `{"problem": ...}` when none came in `cpu_s` seconds of processor time. Blocking."""
         ...
 
 
@@ -50,7 +50,7 @@ def source(db: Database, inspector: Answers, owner: uuid.UUID, record_id: uuid.U
             details={"workload": record.workload, "kind": record.kind, "imported": record.imported},
         )
     order = {"order": "source", "text": text, "variant": record.variant, "target": record.target}
-    answer = inspector.ask(order, WALL_S)
+    answer = inspector.ask(order, CPU_S)
     made = answer.get("source")
     if not isinstance(made, str):
         raise _refusal(answer)
@@ -65,7 +65,7 @@ def _refusal(answer: Mapping[str, Any]) -> Exception:
         return SourceUnavailable(message, fix=fix)
     if code == TIME_LIMIT:
         return SourceUnavailable(
-            f"no source was generated within {WALL_S:g} s", fix="measure it again with this version of the compiler"
+            f"no source was generated within {CPU_S:g} s", fix="measure it again with this version of the compiler"
         )
     if code == BUSY:
         return Busy("too many sources and models are being looked at", fix="ask again in a moment")

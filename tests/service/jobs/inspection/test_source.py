@@ -31,7 +31,7 @@ class Answering:
         self.answer = answer
         self.orders: list[Mapping[str, Any]] = []
 
-    def ask(self, order: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+    def ask(self, order: Mapping[str, Any], cpu_s: float) -> dict[str, Any]:
         self.orders.append(order)
         return self.answer
 
