@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.generate.codes import BLOCK, Codes, Coding, packed
+from bench.generate.shapes import NEAR_BASE, Shape
 from bench.generate.weights import TABLE, Parts
 
 SEQUENCE, PAST, TOTAL = "sequence_length", "past_sequence_length", "total_sequence_length"
 """Dimensions: tokens of a step, tokens that a cache holds or has room for before it, and after it."""
 CONTRIB = "com.microsoft"
+NEAR = "_near"
+"""Ends the names of what layers have that see a window alone."""
 F32, I64, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 
 
@@ -71,8 +74,12 @@ def decoder(parts: Parts, attention: Attention, positions: int, level: int = 0) 
     """
     shape, graph = parts.shape, _Graph()
     _tables(graph, parts, positions)
-    _begin(graph, attention)
+    _begin(graph, shape, attention)
     state = graph.call("Gather", [graph.constant(TABLE, parts.table), "input_ids"], "embedded")
+    if shape.scale != 1:
+        state = graph.call(
+            "Mul", [state, graph.constant("embedding_scale", np.float32(shape.scale))], "scaled_embedded"
+        )
     for at in range(shape.layers):
         own = f"blk.{at}."
         normed = _norm(graph, parts, state, own + "attn_norm")
@@ -82,26 +89,42 @@ def decoder(parts: Parts, attention: Attention, positions: int, level: int = 0) 
             k = _normed_heads(graph, parts, k, own + "attn_k_norm", shape.shared)
         mixed = (_grouped if attention is Attention.GROUPED else _plain)(graph, parts, at, (q, k, v), attention)
         attended = _linear(graph, parts, mixed, own + "attn_output", level)
+        if shape.normed_sums:
+            attended = _norm(graph, parts, attended, own + "post_attention_norm")
         state = graph.call("Add", [state, attended], own + "middle")
         normed = _norm(graph, parts, state, own + "ffn_norm")
         gate, up = (_linear(graph, parts, normed, own + name, level) for name in ("ffn_gate", "ffn_up"))
-        active = graph.call("Mul", [gate, graph.call("Sigmoid", [gate], own + "sigmoid")], own + "silu")
-        wide = graph.call("Mul", [active, up], own + "gated")
-        state = graph.call("Add", [state, _linear(graph, parts, wide, own + "ffn_down", level)], own + "after")
+        wide = graph.call("Mul", [_active(graph, parts, gate, own), up], own + "gated")
+        down = _linear(graph, parts, wide, own + "ffn_down", level)
+        if shape.normed_sums:
+            down = _norm(graph, parts, down, own + "post_ffw_norm")
+        state = graph.call("Add", [state, down], own + "after")
     last = graph.call("Slice", [state, graph.ints(-1), graph.ints(2**62), graph.ints(1)], "last_state")
     _linear(graph, parts, _norm(graph, parts, last, "output_norm"), "output", level, "logits")
     return _model(graph, parts, attention)
 
 
+def _active(graph: _Graph, parts: Parts, gate: str, own: str) -> str:
+    if parts.shape.gelu:
+        return graph.call("Gelu", [gate], own + "gelu", approximate="tanh")
+    return graph.call("Mul", [gate, graph.call("Sigmoid", [gate], own + "sigmoid")], own + "silu")
+
+
+def _kinds(shape: Shape) -> tuple[str, ...]:
+    """What is behind the names of tables and masks, of layers that see all and those that see a window."""
+    return ("", NEAR) if shape.window else ("",)
+
+
 def _tables(graph: _Graph, parts: Parts, positions: int) -> None:
     half = parts.shape.head_width // 2
-    waves = parts.shape.base ** (-np.arange(half) / half)
-    angles = np.arange(positions)[:, None] * waves[None]
-    graph.constant("cos", np.cos(angles).astype(np.float32))
-    graph.constant("sin", np.sin(angles).astype(np.float32))
+    for kind in _kinds(parts.shape):
+        waves = (NEAR_BASE if kind else parts.shape.base) ** (-np.arange(half) / half)
+        angles = np.arange(positions)[:, None] * waves[None]
+        graph.constant("cos" + kind, np.cos(angles).astype(np.float32))
+        graph.constant("sin" + kind, np.sin(angles).astype(np.float32))
 
 
-def _begin(graph: _Graph, attention: Attention) -> None:
+def _begin(graph: _Graph, shape: Shape, attention: Attention) -> None:
     """What all layers share: lengths for GROUPED; else cosines and sines of the tokens, and which keys they see."""
     if attention is Attention.GROUPED:
         count = graph.call("ReduceSum", ["attention_mask", graph.ints(1)], "count", keepdims=1)
@@ -110,7 +133,7 @@ def _begin(graph: _Graph, attention: Attention) -> None:
         total = graph.call("Gather", [size, graph.constant("one", np.array(1, np.int64))], "total_64", axis=0)
         graph.call("Cast", [total], "total", to=I32)
         return
-    for name in ("cos", "sin"):
+    for name in (turn + kind for turn in ("cos", "sin") for kind in _kinds(shape)):
         found = graph.call("Gather", [name, "position_ids"], name + "_rows")
         graph.call("Unsqueeze", [found, graph.ints(1)], name + "_own")
     rows = graph.call("Unsqueeze", ["position_ids", graph.ints(1, 3)], "rows")
@@ -127,6 +150,10 @@ def _begin(graph: _Graph, attention: Attention) -> None:
     graph.constant("visible", np.float32(0))
     graph.constant("hidden", np.float32(-1e9))
     graph.call("Where", ["seen", "visible", "hidden"], "mask")
+    if shape.window:
+        first = graph.call("Sub", ["rows", graph.constant("window", np.array(shape.window, np.int64))], "first")
+        inside = graph.call("And", ["seen", graph.call("Greater", ["keys", first], "late")], "inside")
+        graph.call("Where", [inside, "visible", "hidden"], "mask" + NEAR)
 
 
 def _norm(graph: _Graph, parts: Parts, state: str, name: str) -> str:
@@ -177,11 +204,12 @@ def _u8(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _grouped(graph: _Graph, parts: Parts, at: int, operands: tuple[str, str, str], attention: Attention) -> str:
-    shape = parts.shape
+    shape, kind = parts.shape, NEAR if parts.shape.is_near(at) else ""
+    near = {"local_window_size": shape.window} if kind else {}
     pasts = [f"past_key_values.{at}.{part}" for part in ("key", "value")]
     return graph.call(
         "GroupQueryAttention",
-        [*operands, *pasts, "seqlens_k", "total", "cos", "sin"],
+        [*operands, *pasts, "seqlens_k", "total", "cos" + kind, "sin" + kind],
         [f"blk.{at}.mixed", *(f"present.{at}.{part}" for part in ("key", "value"))],
         CONTRIB,
         num_heads=shape.heads,
@@ -189,12 +217,14 @@ def _grouped(graph: _Graph, parts: Parts, at: int, operands: tuple[str, str, str
         do_rotary=1,
         rotary_interleaved=0,
         scale=shape.head_width**-0.5,
+        **near,
     )
 
 
 def _plain(graph: _Graph, parts: Parts, at: int, operands: tuple[str, str, str], attention: Attention) -> str:
     shape, own = parts.shape, f"blk.{at}."
     call, ints, width = graph.call, graph.ints, parts.shape.head_width
+    kind = NEAR if shape.is_near(at) else ""
     q, k, v = (
         call(
             "Transpose", [call("Reshape", [one, ints(0, 0, heads, width)], one + ".apart")], one + ".heads",
@@ -202,7 +232,7 @@ def _plain(graph: _Graph, parts: Parts, at: int, operands: tuple[str, str, str],
         )
         for one, heads in zip(operands, (shape.heads, shape.shared, shape.shared), strict=True)
     )  # fmt: skip
-    q, k = (_rotated(graph, one, width) for one in (q, k))
+    q, k = (_rotated(graph, one, width, kind) for one in (q, k))
     caches = []
     for part, new in (("key", k), ("value", v)):
         past, present = f"past_key_values.{at}.{part}", f"present.{at}.{part}"
@@ -224,19 +254,19 @@ def _plain(graph: _Graph, parts: Parts, at: int, operands: tuple[str, str, str],
     across = call("Transpose", [repeated[0]], own + "across", perm=[0, 1, 3, 2])
     scores = call("MatMul", [q, across], own + "scores")
     scale = graph.constant("scale", np.float32(width**-0.5))
-    masked = call("Add", [call("Mul", [scores, scale], own + "scaled"), "mask"], own + "masked")
+    masked = call("Add", [call("Mul", [scores, scale], own + "scaled"), "mask" + kind], own + "masked")
     mixed = call("MatMul", [call("Softmax", [masked], own + "shares", axis=-1), repeated[1]], own + "mixed")
     beside = call("Transpose", [mixed], own + "beside", perm=[0, 2, 1, 3])
     return call("Reshape", [beside, ints(0, 0, shape.heads * width)], own + "joined")
 
 
-def _rotated(graph: _Graph, state: str, width: int) -> str:
+def _rotated(graph: _Graph, state: str, width: int, kind: str) -> str:
     """Both halves of each head as real and imaginary part, turned by the token's angle."""
     call, half = graph.call, width // 2
     first = call("Slice", [state, graph.ints(0), graph.ints(half), graph.ints(3)], state + ".first")
     second = call("Slice", [state, graph.ints(half), graph.ints(width), graph.ints(3)], state + ".second")
     products = {
-        (part, turn): call("Mul", [part, turn + "_own"], f"{part}.{turn}")
+        (part, turn): call("Mul", [part, turn + kind + "_own"], f"{part}.{turn}")
         for part in (first, second)
         for turn in ("cos", "sin")
     }

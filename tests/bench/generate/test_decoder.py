@@ -77,6 +77,19 @@ def test_heads_that_are_normalised_are_so_in_both() -> None:
     assert difference(found, held) < 2e-6
 
 
+GEMMA = replace(SHAPES["gemma-3-270m"], layers=6, width=32, head_width=16, hidden=32, words=320, window=5)
+"""Six layers, the last of which sees the whole text, as Gemma 3 has them."""
+
+
+@pytest.mark.parametrize("attention", list(Attention))
+def test_a_decoder_with_windows_and_norms_of_sums_is_so_in_both(attention: Attention) -> None:
+    held = parts(Seeded(GEMMA, 3), Coding.NBITS4)
+    found = steps(attention, GEMMA, in_onnxruntime(decoder(held, attention, 64)))
+    assert difference(found, held) < 5e-6
+    everywhere = replace(held, shape=replace(GEMMA, window=0))
+    assert difference(found, everywhere) > 1e-3
+
+
 def test_the_last_token_of_a_text_changes_no_logits_before_it() -> None:
     held = parts(Seeded(TINY), Coding.INT8)
     whole, other = reference_logits(held, TEXT), reference_logits(held, (*TEXT[:-1], 3))
@@ -91,9 +104,9 @@ DIMS: dict[Attention, Any] = {
 }
 
 
-@pytest.mark.parametrize("attention", list(Attention))
-def test_the_artifact_generates_the_tokens_of_the_reference(attention: Attention, tmp_path: Path) -> None:
-    held = parts(Seeded(TINY), Coding.NBITS4)
+@pytest.mark.parametrize(("attention", "shape"), [*((one, TINY) for one in Attention), (Attention.GROUPED, GEMMA)])
+def test_the_artifact_generates_the_tokens_of_the_reference(attention: Attention, shape: Shape, tmp_path: Path) -> None:
+    held = parts(Seeded(shape), Coding.NBITS4)
     file, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
     file.write_bytes(decoder(held, attention, 64).SerializeToString())
     dims = {SEQUENCE: [1, 5], **DIMS[attention]}

@@ -75,6 +75,23 @@ def test_pairs_of_a_head_become_its_halves_and_the_table_is_the_head_where_there
     np.testing.assert_array_equal(weights.array("blk.0.attn_norm"), held["blk.0.attn_norm.weight"])
 
 
+def test_of_gemma_heads_have_a_width_of_their_own_and_rows_are_in_halves(gguf: dict[str, Any]) -> None:
+    gguf |= {name.replace("llama", "gemma3"): value for name, value in gguf.items()}
+    gguf |= {
+        "general.architecture": "gemma3",
+        "gemma3.attention.key_length": 16,
+        "gemma3.attention.sliding_window": 512,
+    }
+    weights = Trained(Path("model.gguf"))
+    shape = weights.shape
+    assert (shape.head_width, shape.window, shape.scale) == (16, 512, 8**0.5)
+    assert shape.normed_heads
+    assert shape.normed_sums
+    assert shape.gelu
+    held = {tensor.name: tensor.data for tensor in weights._reader.tensors}
+    np.testing.assert_array_equal(weights.array("blk.0.attn_q"), held["blk.0.attn_q.weight"])
+
+
 def test_the_tokenizer_has_the_words_merges_and_tokens_apart(gguf: dict[str, Any]) -> None:
     weights = Trained(Path("model.gguf"))
     text = json.loads(weights.tokenizer())
