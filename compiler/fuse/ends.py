@@ -56,7 +56,7 @@ class _Ending:
         """The kernel graph with all ends."""
         zero: dict[int, Ends] = {}
         for at, call in enumerate(self.calls):
-            self.calls[at] = call = _with_ended_sums(call, zero)
+            self.calls[at] = call = _with_ended_maps(_with_ended_sums(call, zero), zero)
             zero.update(_zero(call))
         for at in reversed(range(len(self.calls))):
             self.calls[at] = self._ended(at)
@@ -202,6 +202,33 @@ def _with_end(kernel: Kernel, axis: Axis, size: Load) -> Kernel | None:
             ended = _below(axis, size, Load(temp.name, store.index, type.dtype))
             blocks += [summed, Block(block.axes, (ended,), (store,))]
     return replace(kernel, blocks=tuple(blocks), temps=tuple(temps))
+
+
+def _with_ended_maps(call: Call, zero: Mapping[int, Ends]) -> Call:
+    """A call that says where its results are zero because what it reads beside its sum is, as a residual.
+
+    Else it would read that beyond the size, and whoever makes it would have to store zeros up to the capacity.
+    """
+    kernel = call.kernel
+    if not isinstance(kernel, Kernel) or not _in_any_order(kernel):
+        return call
+    ids = {slot.name: id for slot, id in zip(kernel.inputs, call.inputs, strict=True)}
+    for one in beyond_bounds(kernel):
+        place, size = one.bound.place, ids[one.bound.size.slot]
+
+        def at_zero(part: Expr, place: Index = place, size: int = size) -> Expr:
+            if isinstance(part, Load):
+                ends = zero.get(ids.get(part.slot, -1), Ends())
+                if any(of == size and part.index[dim] == place for dim, of in ends):
+                    return Const(0.0, part.dtype)
+            return part
+
+        loaded = any(stored.value.loads for stored in one.stored)
+        axis = next((axis for axis in kernel.shared if place == Index.of(axis)), None)
+        if axis is not None and loaded and all(_is_zero(stored.value.transform(at_zero)) for stored in one.stored):
+            ended = _with_end(kernel, axis, one.bound.size)
+            return replace(call, kernel=ended) if ended else call
+    return call
 
 
 # Sums

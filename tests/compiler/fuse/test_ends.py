@@ -114,3 +114,24 @@ def test_a_size_that_is_a_view_of_a_sum_ends_what_makes_several_elements_for_eac
     (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
     (found,) = run(kernels, inputs)
     np.testing.assert_allclose(found[:, :, :6], wanted[:, :, :6], rtol=2e-4, atol=2e-4)
+
+
+def test_a_sum_with_a_residual_reads_nothing_of_it_beyond_the_size() -> None:
+    s = Sketch(0, dtype=DType.F32)
+    x, size = s.x(1, 3, LONGEST, 4), s.x(dtype=DType.I64)
+
+    def convolved(value: int) -> int:
+        return s("PadBeyond", s("Conv", value, s.normal(3, 3, 3, 3), s.normal(3), **same()), size, axis=2)
+
+    first = convolved(x)
+    one, other = (s("Add", convolved(s(op, first)), first) for op in ("Relu", "Tanh"))
+    graph = s.graph(s("Sigmoid", convolved(s("Relu", s("Add", one, other)))))
+    kernels = fuse(graph).kernels
+    stored = [id for call in kernels.calls for id in call.outputs if id not in kernels.outputs]
+    assert len(stored) > 1
+    assert all(kernels.buffers[id].unread or kernels.buffers[id].margins for id in stored)
+    array = np.random.default_rng(1).normal(size=(1, 3, LONGEST, 4)).astype(np.float32)
+    inputs = {x: array, size: np.array(3)}
+    (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
+    (found,) = run(kernels, inputs)
+    np.testing.assert_allclose(found[:, :, :3], wanted[:, :, :3], rtol=2e-4, atol=2e-4)
