@@ -30,6 +30,7 @@ TOOLS = {
         ("tests/test_servers.py", "tests/service/test_tls.py", "tests/service/db/test_engine.py"),
     ),
     "redis-server": (("redis-*", "valkey-*"), ("tests/test_servers.py", "tests/service/test_tls.py")),
+    "Node.js": (("node", "nodejs"), ("tests/compiler/test_pipeline_wasm.py",)),
     "Chromium": (("chromium*", "chromedriver", "google-chrome*"), ("tests/browser",)),
     "g++": (("*g++*", "c++*"), ("tests/cuda_double/test_driver.py", "tests/worker/devices/test_gpu.py")),
     "NVRTC": ((), ("tests/worker/devices/test_cuda_builds.py", "tests/worker/devices/test_queues.py")),

@@ -76,10 +76,11 @@ def pack(
     used = sorted(set(map(_line, records)))
     measurements = [Record.from_json(json.loads(line)) for line in used]
     text = {
-        **(glue() if in_browsers else {HEADER: program.sources[HEADER], "example.c": example_c(program, facts.open)}),
+        **(glue() if in_browsers else {HEADER: program.sources[HEADER]}),
         **({STATE_HEADER: program.sources[STATE_HEADER]} if facts.carried else {}),
         "loader.py": loader_source(),
         "__main__.py": _MAIN,
+        **({} if in_browsers else {"example.c": example_c(program, facts.open)}),
         "records.jsonl": "".join(f"{line}\n" for line in used),
         **({} if log is None else {REPLAY: log}),
         "plan.svg": plan_svg(kernels, plan, facts),

@@ -26,6 +26,7 @@ SAID = {
     "Machines that you do not know": "cpu:x86-64-",
     "Many machines": "lab",
     "C and C++": '"outputs"',
+    "A web page": "page",
     "In CI": "",
     "A voice model": "speech_probs",
     "A decoder": "decoder.tw\n14 144 115",
@@ -72,6 +73,8 @@ def lacking(title: str) -> str:
         return "PyTorch"
     if title == "A GPU" and importlib.util.find_spec("nvidia") is None:
         return "NVRTC"
+    if title == "A web page" and importlib.util.find_spec("ziglang") is None:
+        return "a compiler for browsers"
     return "" if shutil.which("c++") or title != "C and C++" else "a compiler of C++"
 
 
@@ -100,4 +103,4 @@ def test_each_tutorial_does_what_it_says(tmp_path: Path) -> None:
         assert result.returncode == 0, title + result.stdout + result.stderr
         assert SAID[title] in result.stdout, title
         done.append(title)
-    assert {*SAID} - {*done} <= {"From PyTorch", "A GPU", "C and C++"}
+    assert {*SAID} - {*done} <= {"From PyTorch", "A GPU", "C and C++", "A web page"}
