@@ -23,7 +23,7 @@ class Answers(Protocol):
     """What answers an order by a sealed process: `service.jobs.inspection.inspector.Inspector`."""
 
     def ask(self, order: Mapping[str, Any], cpu_s: float) -> dict[str, Any]:
-        """The answer, unchecked, or `{"problem": ...}` when none came in `cpu_s` seconds of processor time. Blocking."""
+        """The answer, unchecked, or `{"problem": ...}` when none came in so much processor time. Blocking."""
         ...
 
 
