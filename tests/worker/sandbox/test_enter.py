@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -385,7 +386,8 @@ def test_there_is_no_network(filtered: dict[str, Any]) -> None:
 
 
 def test_files_cannot_be_changed_that_cannot_be_opened_or_only_to_be_read(filtered: dict[str, Any]) -> None:
-    names = ("mode_of_secret", "owner_of_secret", "attribute_of_secret", "truncated_secret", "times_of_secret")
+    names = ["owner_of_secret", "attribute_of_secret", "truncated_secret", "times_of_secret"]
+    names += ["mode_of_secret"] if platform.machine() == "x86_64" else []  # elsewhere it is that of `mode_by_its_path`
     read = ("mode_of_input", "times_of_input", "attribute_of_input", "flags_of_input", "watched_secret")
     assert {name: filtered[name] for name in (*names, *read)} == dict.fromkeys((*names, *read), "EPERM")
     before, _, after = filtered["mode_by_its_path"]
