@@ -75,6 +75,7 @@ def full() -> Iterator[Case]:
     yield from on_cpu((*TINY, *REAL), BF16, "bf16", threads=2, scheduler="early_start")
     yield from on_cpu(TINY_CONVOLUTIONS, V3, "int8", threads=1)
     yield from on_cpu(TINY, BF16, "auto", threads=1)
+    yield from on_cpu(TINY_CONVOLUTIONS, "wasm:simd128")
     for scheduler in ("sequential", "stages", "aligned", "early_start"):
         yield from on_cpu(TINY, V4, threads=2, scheduler=scheduler)
     branching = ("squeezenet1_0", "inception_v3", "nasnet_a_mobile", "randwire_small", "ensemble")

@@ -22,11 +22,13 @@ LONGEST_NAME = 200
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target", help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`; several make one request."
+        "--target",
+        help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`, `wasm:simd128`; several make one request.",
     ),
 ]
 Target = Annotated[
-    str, typer.Option("--target", help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`.")
+    str,
+    typer.Option("--target", help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`, `wasm:simd128`."),
 ]
 Precision = Annotated[
     str | None,
