@@ -23,7 +23,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Option(
         "--target",
-        help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`, `wasm:simd128`; several make one request.",
+        help="`cpu`, `cuda`, or a profile, as `cuda:sm_90`, `npu:ethos-u55-128`, `wasm:simd128`; several: one request.",
     ),
 ]
 Target = Annotated[
