@@ -83,7 +83,7 @@ def test_a_network_agrees_in_node_and_says_that_nothing_was_timed(mobile: tuple[
         manifest = json.loads(archive.read("manifest.json"))
         names = {*archive.namelist()}
     assert manifest["requires"] == {"machine": WASM, "features": ["simd128"]}
-    assert names >= {"model.wasm", "model.js", "model.d.ts", "demo.html"}
+    assert names >= {"model.wasm", "model.js", "model.d.ts", "demo.html", "demo.js"}
     assert not names & {"model.so", "model.h", "example.c"}
 
 

@@ -2,7 +2,7 @@
 
 manifest.json, model.wasm, weights.bin   the model
 model.js, model.d.ts                     what loads and runs it
-demo.html                                a page that runs it on random inputs
+demo.html, demo.js                       a page that runs it on random inputs
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.errors import UsageError
 from tilewright.loading import read_manifest
 
-MEMBERS = ("manifest.json", "model.wasm", "weights.bin", "model.js", "model.d.ts", "demo.html")
+MEMBERS = ("manifest.json", "model.wasm", "weights.bin", "model.js", "model.d.ts", "demo.html", "demo.js")
 
 
 def browser_folder(artifact: Path, folder: Path) -> Path:

@@ -1,7 +1,8 @@
 """What browsers are shown: `/` and its modules (`service/http/web`), `/docs` and `/openapi.json`.
 
 The key lies in the storage of this origin, so no page of it runs a script that is not its own, loads anything from
-another host, or can be framed.
+another host, or can be framed. An artifact for browsers is run by the page's own copy of what such artifacts hold; its
+module of WebAssembly imports nothing, so that it can do no more than compute.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def _web(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
 WEB: Mapping[str, bytes] = {
     **dict(_web(files("service.http").joinpath("web"))),
     **dict(_web(files("fastapi_swagger").joinpath("resources"), "swagger/")),
+    **dict(_web(files("compiler").joinpath("pack", "browser"), "browser/")),
     "job_kinds.js": f"export const KINDS = {list(job_kinds.names())};\n".encode(),
 }
 """The page's files by their paths below `/web/`."""
@@ -72,7 +74,9 @@ def _headers(*directives: str) -> dict[str, str]:
     return {"Content-Security-Policy": "; ".join((*always, *directives)), "Referrer-Policy": "no-referrer"}
 
 
-PAGE_HEADERS = _headers("style-src 'self'", "script-src 'self'", "connect-src 'self'", "img-src 'self'")
+PAGE_HEADERS = _headers(
+    "style-src 'self'", "script-src 'self' 'wasm-unsafe-eval'", "connect-src 'self'", "img-src 'self'"
+)
 DOCS_HEADERS = _headers("style-src 'self'", "script-src 'self'", "connect-src 'self'", "img-src 'self' data:")
 ERROR_HEADERS = _headers(f"style-src {_sources('style', STYLE)}")
 

@@ -8,6 +8,7 @@ import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
 import { Log } from "/web/log.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { InBrowser } from "/web/in_browser.js";
 import { Compared, latencyOf, OtherTimes } from "/web/result.js";
 import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
@@ -112,6 +113,7 @@ function Overview({ job, events, link, base }) {
   return html`<div>
     ${report && html`
       <${Compared} compared=${report.compared} />
+      ${report.target.startsWith("wasm:") && html`<${InBrowser} artifact=${job.links.artifact} />`}
       <${Facts} facts=${[
         ["one inference", html`<b>${latencyOf(report) ? seconds(latencyOf(report)) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
         ...(report.placement && report.placement.pipeline && report.placement.pipeline.period_s

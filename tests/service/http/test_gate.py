@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from compiler.contract.job_kinds import PLACEMENT
 from service.config import Settings
 from service.db.engine import Database
 from service.db.models import ApiKey, TuningRecord
@@ -144,6 +146,8 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "compile_model": {"model": there["digest"], "options": {}, "fresh": False, "priority": 0},
         "quantize_model": {"model": there["digest"], "options": {}, "priority": 0},
         "compress_model": {"model": there["digest"], "options": {"sparsity": 0.5}, "priority": 0},
+        "legalise_model": {"model": there["digest"], "options": {"profile": "edgetpu"}, "priority": 0},
+        "place_model": {"model": there["digest"], "options": PLACEMENT.example, "priority": 0},
         "preflight_model": {"model": there["digest"], "options": {}},
         "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0, "workload": None},
         "clone_job": {"options": {}, "fresh": False, "priority": 0},
@@ -151,7 +155,7 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
         "label_job": {"name": "n", "note": "o", "tags": ["t"]},
         "label_model": {"name": "n", "note": "o", "tags": ["t"]},
-        "share_job": {"expires_at": "2026-12-01T00:00:00Z", "download": False},
+        "share_job": {"expires_at": (datetime.now(UTC) + timedelta(days=7)).isoformat(), "download": False},
         "put_workload": {"dims": {"seq": 32}},
         "make_webhook": {"url": "https://localhost/", "secret": None, "states": []},
         "make_key": {"label": "l", "role": "reader", "scopes": ["read"], "expires_at": ENDS, "owner": "ada"},
