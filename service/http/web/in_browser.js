@@ -1,10 +1,9 @@
-// An artifact for browsers, run in this one.
+// An artifact for browsers, run in this one. Loaded where somebody asks for that.
 
-import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask } from "/web/api.js";
 import { timed } from "/web/browser/demo.js";
 import { create } from "/web/browser/model.js";
-import { Act, seconds } from "/web/shown.js";
+import { seconds } from "/web/shown.js";
 
 const STORED = 0, END = 0x06054b50, END_BYTES = 22;
 
@@ -36,19 +35,11 @@ async function inflated(content, method) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** Fetches the artifact, runs it on random inputs, and says how long a run takes here. */
-export function InBrowser({ artifact }) {
-  const [said, say] = useState("");
-  const run = async () => {
-    say("");
-    const archive = await (await ask("GET", artifact)).arrayBuffer();
-    const files = await members(archive, ["manifest.json", "model.wasm", "weights.bin"]);
-    const manifest = JSON.parse(new TextDecoder().decode(files["manifest.json"]));
-    const { median, count } = await timed(await create(manifest, files["model.wasm"], files["weights.bin"]));
-    say(`${seconds(median / 1000)} a run in this browser: the median of ${count}, on random inputs and one thread`);
-  };
-  return html`<section class="box result" aria-label="In this browser">
-    <${Act} name="Run in this browser" main=${true} act=${run} />
-    <p role="status">${said || html`<span class="quiet">The artifact is fetched, and runs on this machine. No worker can time it.</span>`}</p>
-  </section>`;
+/** Fetches an artifact, runs it on random inputs, and says how long a run takes here. */
+export async function timedHere(artifact) {
+  const archive = await (await ask("GET", artifact)).arrayBuffer();
+  const files = await members(archive, ["manifest.json", "model.wasm", "weights.bin"]);
+  const manifest = JSON.parse(new TextDecoder().decode(files["manifest.json"]));
+  const { median, count } = await timed(await create(manifest, files["model.wasm"], files["weights.bin"]));
+  return `${seconds(median / 1000)} a run in this browser: the median of ${count}, on random inputs and one thread`;
 }

@@ -8,7 +8,6 @@ import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
 import { Log } from "/web/log.js";
 import { Progress, Ways } from "/web/jobs.js";
-import { InBrowser } from "/web/in_browser.js";
 import { Compared, latencyOf, OtherTimes } from "/web/result.js";
 import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
@@ -149,6 +148,13 @@ function Overview({ job, events, link, base }) {
 }
 
 /** What quantising the model cost against the one that was sent, and what became of each layer. */
+// An artifact for browsers runs where the page is looked at.
+function InBrowser({ artifact }) {
+  const [said, say] = useState("The artifact is fetched, and runs on this machine. No worker can time it.");
+  const run = async () => say(await (await import("/web/in_browser.js")).timedHere(artifact));
+  return html`<section class="box result"><${Act} name="Run in this browser" main=${true} act=${run} /><p role="status">${said}</p></section>`;
+}
+
 // Which inputs showed what; an artifact that nothing shows is said so first.
 function Shown({ report }) {
   const whole = report.cases.filter((one) => !one.why_not);

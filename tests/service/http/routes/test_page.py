@@ -80,6 +80,7 @@ def test_the_files_of_the_page_are_there_and_load_no_others(client: TestClient) 
             found[path] = answer.headers["content-type"].partition(";")[0]
             if path.endswith(".js"):
                 wanted |= set(re.findall(r'^import .* from "([^"]+)"', answer.text, re.MULTILINE))
+                wanted |= set(re.findall(r'\bimport\("(/web/[^"]+)"\)', answer.text))
     assert set(found.values()) == {"text/css", "text/javascript", "image/svg+xml"}
     modules = {f"/web/{name}" for name in WEB if not name.endswith((".html", ".LICENSE"))}
     assert modules == set(found), "every file is used"
