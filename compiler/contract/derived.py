@@ -38,7 +38,8 @@ class Derived(Refusing):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         plain = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
-        plain |= {"keep": list(plain["keep"])} if "keep" in plain else {}
+        if "keep" in plain:
+            plain["keep"] = list(plain["keep"])
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(plain["inputs"].items())}
         plain["dims"] = dict(sorted(plain["dims"].items()))
         return plain

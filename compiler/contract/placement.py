@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictStr
 from pydantic.dataclasses import dataclass
 
-from compiler.contract.bindings import CONFIG, Refusing, unchangeable
-from compiler.contract.derived import DerivedDims, DerivedInputs
+from compiler.contract.bindings import CONFIG, unchangeable
+from compiler.contract.derived import Derived, DerivedDims, DerivedInputs
 from compiler.contract.platform import parse_platform
 from compiler.errors import OptionsError
 
@@ -18,7 +17,7 @@ OBJECTIVE = r"^(latency|throughput|latency_ms=[0-9.eE+-]{1,20})$"
 
 
 @dataclass(frozen=True, config=CONFIG)
-class PlaceOptions(Refusing):
+class PlaceOptions(Derived):
     """A platform, what is best, and what goes from frame to frame."""
 
     platform: dict[str, Any] = Field(
@@ -51,10 +50,4 @@ class PlaceOptions(Refusing):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
-        return {
-            "platform": dict(self.platform),
-            "objective": self.objective,
-            "carry": dict(self.carry),
-            "inputs": {name: asdict(spec) for name, spec in sorted(self.inputs.items())},
-            "dims": dict(sorted(self.dims.items())),
-        }
+        return {**super().to_json(), "carry": dict(self.carry)}

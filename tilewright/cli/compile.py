@@ -27,7 +27,7 @@ from tilewright.cli.output import (
     print_problem,
 )
 from tilewright.cli.preflight import show as show_preflight
-from tilewright.cli.progress import job_bar, transfer_bar
+from tilewright.cli.progress import job_bar, sent, transfer_bar
 from tilewright.errors import ClientError, JobFailed, UsageError
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def compile_model(
             return
         called, model = given.name_of(name, model), given.fetched(model)
         with connect(url, key, profile) as client:
-            with transfer_bar("upload", quiet=as_json) as progress:
-                source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
+            source = sent(client, model, data, quiet=as_json)
             if preflight:
                 for one in wanted:
                     _check(client, source, one, as_json, compiler or "")

@@ -21,7 +21,7 @@ from tilewright.cli.output import (
     results,
     table,
 )
-from tilewright.cli.progress import transfer_bar
+from tilewright.cli.progress import sent
 
 
 def compress(
@@ -90,8 +90,7 @@ def compress(
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
         said = given.given_of(name=called, note=note, tags=tag, compiler=compiler, **limits)
         with connect(url, key, profile) as client:
-            with transfer_bar("upload", quiet=as_json) as progress:
-                source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
+            source = sent(client, model, data, quiet=as_json)
             queued = client.compress(source, wanted, samples=samples or (), priority=priority, **said)
             made.fetch(client, queued, target, show, as_json=as_json, timeout=timeout)
 

@@ -13,7 +13,7 @@ from tilewright.cli import made
 from tilewright.cli import options as given
 from tilewright.cli.here import run_here
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, failures, results
-from tilewright.cli.progress import transfer_bar
+from tilewright.cli.progress import sent
 from tilewright.errors import UsageError
 
 
@@ -59,16 +59,15 @@ def legalise(
             words += ["--whole"] if whole else []
             run_here("compiler.legalise", words, as_json=as_json)
             return
-        wanted = {"profile": _described(accelerator), "tolerance": tolerance, "judge": judge, "terms": terms}
+        wanted = {"profile": described(accelerator), "tolerance": tolerance, "judge": judge, "terms": terms}
         wanted |= {"method": method, "whole": whole, "dims": given.sizes(dim)}
         target = output or Path(given.file_name(model)).with_suffix(".legal.onnx")
         given.demand_files(model, *(samples or ()))
         source = given.fetched(model)
         with connect(url, key, profile) as client:
-            with transfer_bar("upload", quiet=as_json) as progress:
-                sent = client.upload(source, progress=progress) if given.is_file(source) else source
+            kept = sent(client, source, quiet=as_json)
             said = given.given_of(name=given.name_of(None, model))
-            queued = client.legalise(sent, wanted, samples=samples or (), **said)
+            queued = client.legalise(kept, wanted, samples=samples or (), **said)
             made.fetch(client, queued, target, show, as_json=as_json)
 
 
@@ -92,7 +91,7 @@ def show(report: Mapping[str, Any]) -> None:
         results().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _described(accelerator: str) -> str | dict[str, Any]:
+def described(accelerator: str) -> str | dict[str, Any]:
     """A profile's name, or what its file says. Raises `UsageError` for a file that is missing or no TOML."""
     path = Path(accelerator)
     if path.suffix != ".toml":

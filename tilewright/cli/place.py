@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewright.cli import legalise
 from tilewright.cli import options as given
 from tilewright.cli.here import run_here
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, failures, print_json, results
-from tilewright.cli.progress import job_bar, transfer_bar
+from tilewright.cli.progress import job_bar, sent
 from tilewright.errors import UsageError
 
 MOST_STAGES = 12
@@ -52,9 +53,8 @@ def place(
         given.demand_files(model)
         source = given.fetched(model)
         with connect(url, key, profile) as client:
-            with transfer_bar("upload", quiet=as_json) as progress:
-                sent = client.upload(source, progress=progress) if given.is_file(source) else source
-            queued = client.place(sent, wanted, **given.given_of(name=given.name_of(None, model)))
+            kept = sent(client, source, quiet=as_json)
+            queued = client.place(kept, wanted, **given.given_of(name=given.name_of(None, model)))
             with job_bar(quiet=as_json) as show_event:
                 ended = client.wait(queued, show_event).require_success()
             report = client.report(ended)["report"]
@@ -96,7 +96,7 @@ def described(path: Path) -> dict[str, Any]:
                 records["times"] = json.loads((path.parent / records.pop("file")).read_text())
             named = path.parent / str(accelerator.get("profile", ""))
             if named.suffix == ".toml":
-                accelerator["profile"] = {"name": named.stem, **tomllib.loads(named.read_text())}
+                accelerator["profile"] = legalise.described(str(named))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: {error}", fix="docs/placement.md shows a platform's file") from None
     return said

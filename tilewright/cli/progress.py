@@ -18,10 +18,14 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from tilewright.cli.options import is_file
 from tilewright.cli.output import console
 
 if TYPE_CHECKING:
-    from tilewright.wire import JobEvent
+    from pathlib import Path
+
+    from tilewright.client import Client
+    from tilewright.wire import JobEvent, StoredModel
 
 
 @contextlib.contextmanager
@@ -82,3 +86,9 @@ def _notice(event: JobEvent, shown: Console) -> None:
         text = str(event.data.get("message", "")).rstrip("\n")
         plain = "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
         shown.print(plain, markup=False, highlight=False, style="dim")
+
+
+def sent(client: Client, model: str, data: list[Path] | None = None, *, quiet: bool) -> str | StoredModel:
+    """A model that the server has: that of a file, which is uploaded, or the digest that was given."""
+    with transfer_bar("upload", quiet=quiet) as progress:
+        return client.upload(model, data=data or (), progress=progress) if is_file(model) else model
