@@ -141,7 +141,7 @@ def _compiled_here(model: Path, options: Mapping[str, Any], output: Path, as_jso
         print_json({"artifact": str(output)})
         return
     print(output, flush=True)
-    console().print(f"Next: python {output} --bench", markup=False)
+    console().print(f"Next: {summary.next_command(str(options.get('target', 'cpu')), output)}", markup=False)
 
 
 def _finish(

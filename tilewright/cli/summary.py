@@ -28,7 +28,8 @@ def lines(job: Job, artifact: Path, server: str, report: Mapping[str, Any]) -> l
     said += [("compared", printable(str(one.get("said", "")))) for one in job.compared]
     said += [("profiles", _profiles(report)), ("error", _error(job, report))]
     said += [("size", size(report.get("artifact_bytes")))]
-    said += [("job", f"{server}/#/jobs/{job.id}{cached}"), ("next", _next(report, artifact))]
+    said += [("job", f"{server}/#/jobs/{job.id}{cached}")]
+    said += [("next", next_command(str(report.get("target", "cpu")), artifact))]
     return [f"{name:{NAMED}}{text}" for name, text in said if text]
 
 
@@ -55,11 +56,11 @@ def _error(job: Job, report: Mapping[str, Any]) -> str:
     return f"{job.error:.2g} of the largest value{beside}"
 
 
-def _next(report: Mapping[str, Any], artifact: Path) -> str:
+def next_command(target: str, artifact: Path) -> str:
     """A command to go on with: a measurement where the artifact runs on this kind of machine, else what there is."""
     named = f'"{artifact}"' if " " in str(artifact) else str(artifact)
-    if str(report.get("target", "cpu")).startswith("wasm"):
+    if target.startswith("wasm"):
         return f"tilewright export {named} page --as browser"
-    if str(report.get("target", "cpu")).startswith("cpu"):
+    if target.startswith("cpu"):
         return f"tilewright run {named} --bench"
     return f"python {named} --help"

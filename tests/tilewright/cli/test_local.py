@@ -50,6 +50,18 @@ def test_an_artifact_made_here_is_put_to_its_place_and_kept_for_the_next_time(
 
 
 @pytest.mark.parametrize(
+    ("target", "following"),
+    [("cpu", "tilewright run {} --bench"), ("wasm:simd128", "tilewright export {} page --as browser")],
+)
+def test_what_can_be_done_with_the_artifact_is_said(
+    command: Command, asked: list[Any], model: Path, tmp_path: Path, target: str, following: str
+) -> None:
+    done = command("compile", model, "--local", "--target", target, "-o", tmp_path / "a.tw")
+    assert asked[0].get("target", "cpu") == target
+    assert f"Next: {following.format(tmp_path / 'a.tw')}" in done.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize(
     ("words", "named"),
     [
         (["--preflight"], "--preflight"),
