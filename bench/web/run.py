@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import math
 import statistics
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
+from bench.race.spread import geometric_mean
 from bench.subjects import subject
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.emulation.node import installed
@@ -101,7 +101,7 @@ def packed_bytes(folder: Path, names: Sequence[str]) -> int:
 
 def table(rows: Sequence[Row], version: str, peer_bytes: int) -> str:
     """In Markdown, with the geometric mean of the ratios."""
-    mean = math.exp(statistics.fmean(math.log(row.ratio) for row in rows))
+    mean = geometric_mean([row.ratio for row in rows])
     lines = [
         f"| network | ours ms | onnxruntime-web {version} ms | ratio | difference | engine and glue, kB gzipped |",
         "|---|---:|---:|---:|---:|---:|",
