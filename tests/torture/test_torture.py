@@ -59,11 +59,13 @@ def test_a_disk_that_was_full_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_clock_that_is_set_loses_no_job_and_charges_nobody_for_it(database: Kind) -> None:
+    if clock.library() is None:
+        pytest.skip(clock.MISSING)
     clocked = [name for name, doom in DOOMS.items() if doom.lane == "clock"]
     # In a process of its own: what is inherited when the first process starts decides which clock there is.
     command = [sys.executable, "-m", "tests.torture", "--database", database, "--seed", str(SEED), "--fates", *clocked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 2 or clock.MISSING in done.stderr:
+    if done.returncode == 2:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'SUCCEEDED'" in done.stdout
