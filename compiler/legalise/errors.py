@@ -15,8 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from compiler.ir.graph import Graph, Node
+from compiler.legalise.derived import Map, map_of, slope_on
 from compiler.legalise.program import Approximation
-from compiler.legalise.ranges import KEEPS, Range, curve_of, rows
+from compiler.legalise.ranges import EVERYTHING, KEEPS, Range, curve_of, rows
 from compiler.ops.attributes import number_of
 
 ONE = KEEPS | {
@@ -45,8 +46,10 @@ def propagated(
     errors: dict[int, float] = dict.fromkeys((*graph.inputs, *graph.constants), 0.0)
     for node in graph.nodes:
         found = approximations.get(node.outputs[0])
-        judged = node if found is None else found.node
-        error = _propagated(judged, errors, ranges, graph)
+        if found is not None and found.joined is not None:
+            error = _of_map(*found.joined, errors, ranges)
+        else:
+            error = _propagated(node if found is None else found.node, errors, ranges, graph)
         if found is not None:
             error += found.bound
         errors |= dict.fromkeys(node.outputs, error)
@@ -100,7 +103,15 @@ def _propagated(  # noqa: C901 - a table by operator
         case "Reciprocal":
             low = ranges.get(node.used[0], (0.0, 0.0))[0] - given[0]
             return given[0] / low**2 if low > 0 else math.inf
-    return math.inf
+    one = map_of(node, graph.constants)
+    if one is None:
+        return math.inf
+    return _of_map(one, next(value for value in node.used if value not in graph.constants), errors, ranges)
+
+
+def _of_map(one: Map, value: int, errors: Mapping[int, float], ranges: Mapping[int, Range]) -> float:
+    low, high = ranges.get(value, EVERYTHING)
+    return _times(slope_on(one, low - errors[value], high + errors[value]), errors[value])
 
 
 def _most(ranges: Mapping[int, Range], value: int) -> float:

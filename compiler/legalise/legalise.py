@@ -67,6 +67,12 @@ class Legalised:
     values: Mapping[int, float]
     notes: tuple[str, ...]
 
+    def not_approximated(self, node: Node) -> str:
+        """Why a node was not replaced by something near it; empty where no rule says so."""
+        where = f"{node.source!r}"
+        said = [one.reason for one in self.rewritten.refusals if one.where == where and one.rule in ASKING]
+        return said[-1] if said else ""
+
     def relative(self, errors: Mapping[str, float]) -> float:
         """The greatest of the outputs' errors, each relative to its largest value."""
         return max((error / (self.scales[name] or 1.0) for name, error in errors.items()), default=0.0)
@@ -282,13 +288,13 @@ def _demand_whole(found: Legalised) -> None:
     left = [one for one in found.after.places if one.reason is not None]
     if not left:
         return
-    first = f"{left[0].node.source!r}"
-    own = [one.reason for one in found.rewritten.refusals if one.where == first and one.rule in ASKING][::-1]
+    own = found.not_approximated(left[0].node)
     raise UnsupportedModel(
         f"{len(left)} nodes do not run on {found.profile.name}: {left[0].node.op} {_label(left[0].node)!r}, "
         f"{left[0].reason}",
         fix=next(
-            iter((*own, *found.notes)), "replace the operator in the model, or leave it to the CPU: without `whole`"
+            iter((*filter(None, [own]), *found.notes)),
+            "replace the operator in the model, or leave it to the CPU: without `whole`",
         ),
         refusals=tuple(Refusal(str(one.reason), "", _label(one.node), one.node.op) for one in left[:50]),
     )
@@ -327,11 +333,12 @@ def _row(one: Place, found: Legalised | None, rules: Mapping[str, Sequence[str]]
     approximation = found.approximations.get(one.node.outputs[0]) if found else None
     domain = approximation.domain if approximation else None
     finite = domain is not None and all(map(math.isfinite, domain))
+    more = found.not_approximated(one.node) if found and one.reason else ""
     return {
         "node": _label(one.node),
         "operator": one.node.op,
         "where": "accelerator" if one.is_on_accelerator else "cpu",
-        "reason": one.reason,
+        "reason": f"{one.reason}; {more}" if more else one.reason,
         "rules": sorted(set(rules.get(_label(one.node), ()))),
         "bound": approximation.bound if approximation else None,
         "terms": approximation.terms if approximation else None,

@@ -17,6 +17,7 @@ from functools import wraps
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import TensorType
+from compiler.legalise.derived import Map
 from compiler.legalise.profile import Profile
 from compiler.legalise.ranges import EVERYTHING, Range, of_array, transfer
 from compiler.rewrite.program import Program
@@ -38,6 +39,7 @@ class Approximation:
 
     method  `sigmoid form` or `relu sum`; `terms` of the sum, else 0
     proof   how the bound was proved
+    joined  where maps before the node went with it: what they are together, and the value that they read
     """
 
     node: Node
@@ -46,6 +48,7 @@ class Approximation:
     domain: Range
     terms: int = 0
     proof: str = ""
+    joined: tuple[Map, int] | None = None
 
 
 @dataclass(frozen=True)

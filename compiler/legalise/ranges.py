@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ir.graph import Node
 from compiler.legalise.curves import ERF, GELU, GELU_TANH, HARD_SWISH, MISH, SIGMOID, SILU, SOFTPLUS, TANH, Curve, elu
+from compiler.legalise.derived import map_of, values_on
 from compiler.ops import having
 from compiler.ops.attributes import number_of
 from compiler.ops.traits import Trait
@@ -122,7 +123,15 @@ def transfer(  # noqa: C901 - a table by operator
             return min(one[0] for one in some), max(one[1] for one in some)
     if node.op in AVERAGES and not (node.op == "Resize" and node.attrs.get("mode") == "cubic"):
         return (min(x[0], 0.0), max(x[1], 0.0)) if node.attrs.get("count_include_pad") else x
-    return x if node.op in KEEPS else EVERYTHING
+    return x if node.op in KEEPS else _of_map(node, given, constants)
+
+
+def _of_map(node: Node, given: tuple[Range | None, ...], constants: Mapping[int, np.ndarray]) -> Range:
+    one = map_of(node, constants)
+    if one is None:
+        return EVERYTHING
+    varying = next(value for value in node.inputs if value is not None and value not in constants)
+    return values_on(one, *(given[node.inputs.index(varying)] or EVERYTHING))
 
 
 def _of_curve(curve: Curve, x: Range) -> Range:

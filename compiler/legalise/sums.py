@@ -1,6 +1,6 @@
 """Sums of ReLUs that approximate a function of one variable with the least greatest error, and the proof of that error.
 
-    f(x) ~ constant + sum(weight_i * relu(x - knot_i))
+    f(x) ~ constant + sum(weight_i * relu(sign_i * (x - knot_i)))
 
 A polygon must stay in the tube f - e ... f + e. The fewest straight links through a tube come from always going as far
 as a straight line can, and bending as late as possible (Imai and Iri, "An optimal algorithm for approximating a
@@ -13,6 +13,11 @@ The proof: between two points a and b of a fine grid a linear interpolant differ
 straight between a and b: knots are points of the grid, and `Curve.curvature` bounds the second derivative. Outside of
 the grid the distance to an asymptote falls monotonically, and is largest at the grid's end or at infinity. Coefficients
 are those of float32, as they are stored. `SLACK` is for rounding in the evaluation itself, in float64.
+
+The bound counts rounding in float32 too, in any order of addition: gamma_n = n u / (1 - n u) of the sum of magnitudes
+(Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2). Where a function is steep at one end,
+as 1 / sqrt near 0, large terms cancel at the other: so on a finite domain the ReLUs left of some segment look to the
+left (`sign` -1) and are 0 where they are not needed. The segment is the one with the least rounding.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ SLACK = 1e-13
 """Of the largest number in an evaluation, about 500 units in the last place of float64."""
 ROUNDS = 24
 """Of bisection, at most: the error is then within 0.1 percent."""
+UNIT = 2.0**-24
+"""Of rounding in float32."""
 MOST_TERMS = 64
 LEAST = 1e-7
 """An error below which none is looked for: float32 would not show it."""
@@ -46,38 +53,35 @@ PINNED = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class ReluSum:
-    """`constant + sum(weights * relu(x - knots))` on float32 coefficients, and its proved greatest error.
+    """`constant + sum(weights * relu(signs * (x - knots)))` on float32 coefficients, and its proved greatest error.
 
+    signs   1 or -1: whether a term begins at its knot or ends there
+    bound   rounding in float32 included, for |x| up to the curve's core where the domain is infinite
     domain  where the bound holds; infinite ends where it does everywhere
-    slope   its greatest slope: a Lipschitz constant
     """
 
     curve: Curve
     constant: float
     knots: Array
     weights: Array
+    signs: Array
     bound: float
     domain: tuple[float, float]
 
     def __call__(self, x: Array) -> Array:
         """The sum in float64."""
-        return _sum(np.asarray(x, np.float64), self.constant, self.knots, self.weights)
+        return _sum(np.asarray(x, np.float64), self.constant, self.knots, self.weights, self.signs)
 
     @property
     def terms(self) -> int:
         """How many ReLUs it has."""
         return len(self.knots)
 
-    @property
-    def slope(self) -> float:
-        """The largest magnitude of the function's slope."""
-        return float(np.max(np.abs(np.cumsum(self.weights)), initial=0.0))
 
-
-def _sum(x: Array, constant: float, knots: Array, weights: Array) -> Array:
+def _sum(x: Array, constant: float, knots: Array, weights: Array, signs: Array) -> Array:
     y = np.full(x.shape, constant)
-    for knot, weight in zip(knots, weights, strict=True):
-        y += weight * np.maximum(x - knot, 0)
+    for knot, weight, sign in zip(knots, weights, signs, strict=True):
+        y += weight * np.maximum(sign * (x - knot), 0)
     return y
 
 
@@ -206,17 +210,20 @@ def _proved(
 ) -> ReluSum:
     """The sum with float32 coefficients, centred, and the bound of its error."""
     knots = np.asarray(knots, np.float32).astype(np.float64)
-    weights = np.asarray(weights, np.float32).astype(np.float64)
+    signs = np.ones(len(knots))
     if tails:  # the slopes beyond the last knot add up to that of the asymptote, exactly
-        weights = _adding_up(weights, float(curve.right or 0.0))
+        weights = _adding_up(np.asarray(weights, np.float32).astype(np.float64), float(curve.right or 0.0))
+    else:
+        constant, weights, signs = _turned(constant, knots, weights, ends)
+        weights = np.asarray(weights, np.float32).astype(np.float64)
     grid = np.concatenate([_grid(ends, PROOF_POINTS + 1), knots, curve.bends])
     grid = np.unique(grid[(grid >= ends[0]) & (grid <= ends[1])])
     exact = curve.function(grid)
     if not tails:
-        difference = exact - _sum(grid, constant, knots, weights)
+        difference = exact - _sum(grid, constant, knots, weights, signs)
         constant += float(difference.max() + difference.min()) / 2
     constant = float(np.float32(constant))
-    made = _sum(grid, constant, knots, weights)
+    made = _sum(grid, constant, knots, weights, signs)
     error = np.abs(exact - made)
     width = np.diff(grid)
     bend = width**2 / 8 * curve.curvature(grid[:-1], grid[1:])
@@ -225,8 +232,36 @@ def _proved(
     if tails:
         at_infinity = constant + np.array([0.0, -float(np.dot(weights, knots))])
         bound = max(bound, *np.abs(at_infinity - [curve.left_value, curve.right_value]))
-    whole = (-math.inf, math.inf)
-    return ReluSum(curve, constant, knots, weights, bound + SLACK * size, whole if tails else ends)
+    bound += SLACK * size + float(_rounding(grid, constant, knots, weights, signs).max())
+    return ReluSum(curve, constant, knots, weights, signs, bound, (-math.inf, math.inf) if tails else ends)
+
+
+def _rounding(x: Array, constant: float, knots: Array, weights: Array, signs: Array) -> Array:
+    """A bound of what rounding in float32 changes at each x: a term is `relu(w x - w t)` or `w relu(x - t)`."""
+    count = (len(knots) + 3) * UNIT
+    size = np.full(x.shape, abs(constant))
+    for knot, weight, sign in zip(knots, weights, signs, strict=True):
+        size += np.where(sign * (x - knot) >= 0, abs(weight) * (np.abs(x) + abs(knot)), 0.0)
+    return np.asarray(count / (1 - count) * size)
+
+
+def _turned(constant: float, knots: Array, weights: Array, ends: tuple[float, float]) -> tuple[float, Array, Array]:
+    """The same function on a domain that begins at the first knot, with the ReLUs left of one segment turned round.
+
+    A bend by w at t is w relu(x - t), and w relu(t - x) beside a line that goes on from the right of it.
+    """
+    slopes, x = np.cumsum(weights), _grid(ends, 257)
+    best: tuple[float, float, Array, Array] | None = None
+    for segment in range(len(knots)):
+        signs = np.where(np.arange(len(knots)) <= segment, -1.0, 1.0)
+        signs[0] = 1.0
+        turned = np.concatenate([[slopes[segment]], weights[1:]])
+        start = constant - float(np.dot(weights[1 : segment + 1], knots[1 : segment + 1] - knots[0]))
+        most = float(_rounding(x, start, knots, turned, signs).max())
+        if best is None or most < best[0]:
+            best = most, start, turned, signs
+    assert best is not None
+    return best[1:]
 
 
 def _adding_up(weights: Array, wanted: float) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from compiler.ir.graph import Node
 from compiler.legalise import forms, sums
 from compiler.legalise.curves import EXP, LOG, RECIPROCAL, RSQRT, SQRT, SQUARE, Curve
+from compiler.legalise.derived import Map, curve_on, map_of
 from compiler.legalise.program import Approximation, Legalising, context_of
 from compiler.legalise.ranges import curve_of
 from compiler.legalise.rules.pieces import Writer, is_float
@@ -52,20 +53,72 @@ def sigmoid_form(view: View, node: Node) -> Rewrite | No | None:
 
 
 def relu_sum(view: View, node: Node) -> Rewrite | No | None:
-    """f(x) = c + sum of w_i relu(x - t_i) within a proved bound, with the fewest terms that the error permits."""
+    """f(x) = c + sum of w_i relu(+-(x - t_i)) within a proved bound, with the fewest terms that the error permits.
+
+    f is any function of one number whose slope interval arithmetic can bound on the range of x.
+    """
     program = context_of(view)
-    curve = _curve(view, node)
-    if curve is None or not is_float(view, node):
+    if not is_float(view, node):
         return None
-    found = _chosen(program, curve, node.used[0])
-    if isinstance(found, No):
+    later = _last(program, node)
+    if later is not None and isinstance(_found(program, later), sums.ReluSum):
+        return No(f"it is approximated with {later.op} after it")
+    found = _found(program, node)
+    if found is None or isinstance(found, No):
         return found
+    one, x = _joined(program, node)
     w = Writer(view, node)
-    ones = np.ones((found.terms, 1))
-    w.relus(node.used[0], ones, -found.knots[:, None], found.weights[:, None], np.array([found.constant]))
-    made = w.done(f"{curve.name} as a sum of {found.terms} ReLUs, wrong by at most {found.bound:.3g}")
-    offered = Approximation(node, "relu sum", found.bound, found.domain, found.terms, BY_CURVATURE)
+    _write(w, x, found)
+    made = w.done(f"{found.curve.name} as a sum of {found.terms} ReLUs, wrong by at most {found.bound:.3g}")
+    joined = None if x in node.used or one is None else (one, x)
+    offered = Approximation(node, "relu sum", found.bound, found.domain, found.terms, BY_CURVATURE, joined)
     return program.offer(made, offered)
+
+
+def _found(program: Legalising, node: Node) -> sums.ReluSum | No | None:
+    """The sum for a node and the maps before it; None where it is no function of one number, or a line."""
+    one, x = _joined(program, node)
+    curve = _curve(program, node) if x in node.used else None
+    if curve is None and (one is None or one.is_line):
+        return None
+    given = curve or one
+    assert given is not None
+    return _sum_of(program, given, program.range_of(x))
+
+
+def _joined(program: Legalising, node: Node) -> tuple[Map | None, int]:
+    """What a node and the maps before it, up to one that the accelerator lacks, are together; and what they read."""
+    x = next((value for value in node.used if program.constant(value) is None), node.used[0])
+    one = _map(program, node)
+    first, of = (one, x), one
+    while of is not None and (before := program.producer(x)) is not None and len(program.readers(x)) == 1:
+        earlier = _map(program, before)
+        if earlier is None or x in program.outputs:
+            break
+        x = next(value for value in before.used if program.constant(value) is None)
+        of = of.after(earlier)
+        if not program.is_carried_out(before):
+            first = of, x
+    return first
+
+
+def _map(program: Legalising, node: Node) -> Map | None:
+    """What a node is as a function of one number, where its result is of the type of what it reads."""
+    one = map_of(node, program.constants)
+    like = any(program.type(value) == program.type(node.outputs[0]) for value in node.used)
+    return one if like else None
+
+
+def _last(program: Legalising, node: Node) -> Node | None:
+    """The last map that the accelerator lacks among those which read one another, the first of them this node."""
+    value, found = node.outputs[0], None
+    while len(readers := program.readers(value)) == 1 and value not in program.outputs:
+        if _map(program, readers[0]) is None:
+            break
+        value = readers[0].outputs[0]
+        if not program.is_carried_out(readers[0]):
+            found = readers[0]
+    return found
 
 
 def product_by_squares(view: View, node: Node) -> Rewrite | No | None:
@@ -81,12 +134,9 @@ def product_by_squares(view: View, node: Node) -> Rewrite | No | None:
     w = Writer(view, node)
     a, b = node.used
     same = a == b
-    ones = np.ones((found.terms, 1))
     parts: list[int] = []
     for value in [w.node("Add", a, b)] + ([] if same else [w.node("Sub", a, b)]):
-        sign = 0.25 if not parts else -0.25
-        weights = sign * found.weights[:, None]
-        parts.append(w.relus(value, ones, -found.knots[:, None], weights, np.array([sign * found.constant])))
+        parts.append(_write(w, value, found, -0.25 if parts else 0.25))
     if not same:
         w.node("Add", *parts)
     bound = found.bound / 4 if same else found.bound / 2
@@ -103,24 +153,31 @@ def _curve(view: View, node: Node) -> Curve | None:
     return {"Exp": EXP, "Reciprocal": RECIPROCAL, "Sqrt": SQRT, "Log": LOG}.get(node.op)
 
 
-def _chosen(program: Legalising, curve: Curve, x: int) -> sums.ReluSum | No:
-    return _sum_of(program, curve, program.range_of(x))
+def _write(w: Writer, x: int, found: sums.ReluSum, factor: float = 1.0) -> int:
+    """`factor` times the sum of x."""
+    signs, weights = found.signs[:, None], factor * found.weights[:, None]
+    return w.relus(x, signs, -signs * found.knots[:, None], weights, np.array([factor * found.constant]))
 
 
-def _sum_of(program: Legalising, curve: Curve, between: tuple[float, float], factor: float = 1.0) -> sums.ReluSum | No:
+def _sum_of(
+    program: Legalising, given: Curve | Map, between: tuple[float, float], factor: float = 1.0
+) -> sums.ReluSum | No:
     """The sum that the budget asks for; `factor`: by how much the error may exceed the one of the result."""
     budget = program.context.budget
     if not budget.sums:
         return No("sums of ReLUs are not permitted")
     low, high = between
-    if not curve.has_tails:
-        if not (math.isfinite(low) and math.isfinite(high)) or low <= curve.low:
-            return No(
-                f"{curve.name} needs a finite range above {curve.low:g}, and its input may be {low:g} ... {high:g}"
-            )
+    tails = isinstance(given, Curve) and given.has_tails
+    least = given.low if isinstance(given, Curve) else -math.inf
+    if not tails:
+        if not (math.isfinite(low) and math.isfinite(high)) or low <= least:
+            return No(f"{given.name} needs a finite range above {least:g}, and its input may be {low:g} ... {high:g}")
         if low == high:
             low, high = low - 1e-3 * abs(low), high + 1e-3 * abs(high)
     low, high = _rounded(low, -1), _rounded(high, 1)
+    curve = given if isinstance(given, Curve) else curve_on(given, low, high)
+    if isinstance(curve, str):
+        return No(curve)
     wanted = budget.error * factor
     if budget.fixed:
         if curve.has_tails:
