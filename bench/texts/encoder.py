@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,19 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Encoder:
-    """A BERT (Devlin et al. 2018) of open batch and length, layer by layer; `finish` gives the model's bytes."""
+    """A BERT (Devlin et al. 2018) of open batch and length, layer by layer; `finish` gives the model's bytes.
+
+    counted  the token that is padding, for positions counted from the others as RoBERTa does (Liu et al. 2019)
+    """
 
     def __init__(
-        self, hidden: int = 16, heads: int = 2, vocabulary: int = 50, positions: int = 40, seed: int = 0
+        self,
+        hidden: int = 16,
+        heads: int = 2,
+        vocabulary: int = 50,
+        positions: int = 40,
+        seed: int = 0,
+        counted: int | None = None,
     ) -> None:
         self.hidden, self.heads, self.random = hidden, heads, np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
@@ -24,6 +34,11 @@ class Encoder:
         self.batch, self.length = (self("Gather", shape, self.numbers([at])) for at in (0, 1))
         every = self.constant(np.arange(positions, dtype=np.int64)[None])
         places = self("Slice", every, self.numbers([0]), self.length, self.numbers([1]), self.numbers([1]))
+        if counted is not None:
+            padding = self.constant(np.array(counted, np.int64))
+            there = self("Cast", self("Not", self("Equal", INPUTS[0], padding)), to=TensorProto.INT32)
+            many = self("Mul", self("CumSum", there, self.constant(np.array(1))), there)
+            places = self("Add", self("Cast", many, to=TensorProto.INT64), padding)
         tables = [self.weights(size, hidden, std=1.0) for size in (vocabulary, 2, positions)]
         x, kind, place = (self("Gather", *pair) for pair in zip(tables, (INPUTS[0], INPUTS[2], places), strict=True))
         self.x = self.norm(self("Add", self("Add", x, kind), place))
@@ -68,19 +83,19 @@ class Encoder:
         """In the shape [batch, length, *last]."""
         return self("Reshape", x, self("Concat", self.batch, self.length, self.numbers([*last]), axis=0))
 
-    def attention(self, bias: str = "") -> str:
-        """What each token sees of all others, with `bias` beside the mask."""
+    def attention(self, hide: Callable[[str], str] | None = None) -> str:
+        """What each token sees of all others, of whose scores `hide` makes others."""
         deep = self.hidden // self.heads
         parts = [self.shaped(self.linear(self.x, self.hidden, self.hidden), self.heads, deep) for _ in range(3)]
         q, k, v = (self("Transpose", part, perm=perm) for part, perm in zip(parts, ORDERS, strict=True))
         scores = self("Add", self("Div", self("MatMul", q, k), self.number(deep**0.5)), self.mask)
-        scores = self("Add", scores, bias) if bias else scores
+        scores = hide(scores) if hide else scores
         seen = self("Transpose", self("MatMul", self("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
         return self.linear(self.shaped(seen, self.hidden), self.hidden, self.hidden)
 
-    def layer(self, wide: int = 24, bias: str = "") -> None:
+    def layer(self, wide: int = 24, hide: Callable[[str], str] | None = None) -> None:
         """Attention, then two products with a Gelu between them."""
-        self.x = self.norm(self("Add", self.attention(bias), self.x))
+        self.x = self.norm(self("Add", self.attention(hide), self.x))
         inner = self.linear(self.x, self.hidden, wide)
         error = self("Add", self("Erf", self("Div", inner, self.number(2**0.5))), self.number(1))
         inner = self("Mul", self("Mul", inner, error), self.number(0.5))

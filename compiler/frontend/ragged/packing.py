@@ -40,6 +40,10 @@ KEEPING = ("Cast", "Identity", "Mul", "Dropout")
 """Maps that keep zeros."""
 OUTSIDE = -math.inf
 """The score of a key of another text."""
+HIDDEN = -1e4
+"""What is added to the score of a key that must not be seen, at most: exp of it is 0 beside any other."""
+HIDING = ("Add", "Cast", "Identity", "Dropout")
+"""Maps behind which a key that must not be seen still is not."""
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Packing:
 
     made    the packed graph's value for each of the model's
     apart   scores after their softmax, by id of the model: zero for keys of other texts
+    causal  scores before it, of which those of later keys stand for ones that must not be seen
     """
 
     seen: Seen
@@ -55,6 +60,7 @@ class Packing:
     at: Segments
     made: dict[int, int] = field(default_factory=dict)
     apart: set[int] = field(default_factory=set)
+    causal: set[int] = field(default_factory=set)
 
     def node(self, node: Node) -> None:
         """The packed form of a node. Raises UnsupportedModel where it does not keep texts apart."""
@@ -83,10 +89,13 @@ class Packing:
     def _rule(self, node: Node) -> Callable[[Node], None]:
         op = node.op
         if op in MAPS:
-            return self._map
-        if op in having(Trait.REDUCTION):
+            return self._map if self._causal_scores(node) is None else self._causal
+        if op in having(Trait.REDUCTION) and not self.causal.intersection(node.used):
             return self._reduction
+        if op != "Softmax" and self.causal.intersection(node.used):
+            raise Unsupported("it reads the scores of a causal mask, and is no softmax")
         rule = {
+            "CumSum": self._running,
             "MatMul": self._product,
             "Gemm": self._linear,
             "Softmax": self._softmax,
@@ -166,8 +175,75 @@ class Packing:
         found = self.writer.nodes(node.op, inputs, {**node.attrs, **attrs}, len(node.outputs))
         self.made.update(zip(node.outputs, found, strict=True))
 
+    def _running(self, node: Node) -> None:
+        """A sum of the tokens so far, or from here on: that of all texts, less what belongs to others."""
+        id = node.used[0]
+        axis = axis_of(node, len(self.seen.roles[id]))
+        if not self.seen.roles[id][axis].tokens:
+            self._along(node)
+            return
+        x = self.operand(id, node)
+        assert x is not None
+        if self.writer.graph.type(x).dtype.is_float:
+            raise Unsupported("it adds up the tokens so far, which is exact for integers alone")
+        to_here = self.writer.node("CumSum", x, None, **{**node.attrs, "exclusive": 0, "reverse": 0})
+        before = self.writer.node("Sub", to_here, x)
+        own = before if node.attrs.get("exclusive") else to_here
+        if node.attrs.get("reverse"):
+            last = self.writer.node("Sub", self.at.past, self.writer.number(1))
+            whole, left = self.writer.node("Gather", to_here, last, axis=axis), to_here if own is before else before
+            self.made[node.outputs[0]] = self.writer.node("Sub", whole, left)
+        else:
+            others = self.writer.node("Gather", before, self.at.first, axis=axis)
+            self.made[node.outputs[0]] = self.writer.node("Sub", own, others)
+
+    def _causal_scores(self, node: Node) -> int | None:
+        """The scores of which a node hides those of later keys, by a constant or since it reads such; else None."""
+        if hidden := self.causal.intersection(node.used):
+            low = [id for id in node.used if id not in hidden]
+            lowest = node.op == "Max" and all(self._at_most(id, HIDDEN) for id in low)
+            if len(hidden) > 1 or not (node.op in HIDING or lowest):
+                raise Unsupported("it reads the scores of a causal mask, and is no softmax")
+            return hidden.pop() if lowest else None
+        if node.op == "Add" and len(node.used) == 2:
+            one, two = node.used
+            for scores, mask in ((one, two), (two, one)):
+                if self._is_causal(mask, lambda array: array == 0, lambda array: array <= HIDDEN):
+                    return scores
+        if node.op == "Where":
+            given, then, otherwise = node.used
+            if self._at_most(otherwise, HIDDEN) and self._is_causal(given, np.asarray, np.logical_not):
+                return then
+            if self._at_most(then, HIDDEN) and self._is_causal(given, np.logical_not, np.asarray):
+                return otherwise
+        return None
+
+    def _at_most(self, id: int, number: float) -> bool:
+        array = self.seen.graph.constants.get(id)
+        return array is not None and bool((array <= number).all())
+
+    def _is_causal(
+        self, id: int, seen: Callable[[np.ndarray], np.ndarray], hidden: Callable[[np.ndarray], np.ndarray]
+    ) -> bool:
+        """Whether a constant [.., queries, keys] has `seen` for keys up to the query's and `hidden` for later ones."""
+        array = self.seen.graph.constants.get(id)
+        if array is None or array.ndim < 2 or self.seen.token_axes(id) != [array.ndim - 2, array.ndim - 1]:
+            return False
+        pairs = array.reshape(-1, *array.shape[-2:])
+        earlier = np.broadcast_to(np.tri(pairs.shape[1], dtype=bool), pairs.shape)
+        return bool(seen(pairs)[earlier].all() and hidden(pairs)[~earlier].all())
+
+    def _causal(self, node: Node) -> None:
+        scores = self._causal_scores(node)
+        found = self.operand(scores, node)
+        assert found is not None
+        self.made[node.outputs[0]] = found
+        self.causal.update(node.outputs)
+
     def _map(self, node: Node) -> None:
         self._copy(node)
+        if self.causal.intersection(node.used):
+            self.causal.update(node.outputs)
         chosen = node.inputs[1:] if node.op == "Where" else node.inputs
         keeps = node.op in KEEPING or (node.op == "Where" and all(map(self._is_apart, chosen)))
         if keeps and self.apart.intersection(chosen):
@@ -263,7 +339,13 @@ class Packing:
         if len(queries) != 1:
             raise Unsupported("it is a softmax over tokens, and not one of each token's scores")
         shape = [self.at.tokens if at == queries[0] else 1 for at in range(len(roles))]
-        first, past = (self.writer.reshape(end, shape) for end in (self.at.first, self.at.past))
+        past = self.at.past
+        if id in self.causal:
+            if queries != [axis - 1]:
+                raise Unsupported("its causal mask is not that of queries by keys")
+            behind = self.writer.constant(np.arange(1, self.at.tokens + 1, dtype=np.int64))
+            past = self.writer.node("Min", past, behind)
+        first, past = (self.writer.reshape(end, shape) for end in (self.at.first, past))
         scores = self.operand(id, node)
         scores = self.writer.node("PadOutside", scores, first, past, axis=axis, value=OUTSIDE)
         self.made[node.outputs[0]] = self.writer.node("Softmax", scores, **node.attrs)

@@ -59,18 +59,64 @@ def wide(encoder: Encoder) -> dict[str, str]:
     return {"y": encoder("ReduceMean", encoder.x, encoder.numbers([1, 2]), keepdims=0)}
 
 
+def counted(exclusive: int, reverse: int) -> Callable[[Encoder], dict[str, str]]:
+    def pool(encoder: Encoder) -> dict[str, str]:
+        many = encoder("CumSum", "input_ids", encoder.constant(np.array(1)), exclusive=exclusive, reverse=reverse)
+        return {"counts": encoder("Unsqueeze", encoder("Cast", many, to=1), encoder.numbers([2]))}
+
+    return pool
+
+
 POOLS = {
     "states": lambda encoder: {"states": encoder.x},
     "mean": lambda encoder: {"embedding": encoder.mean()},
     "first": first,
     "last": sliced,
     "wide": wide,
+    "counted": counted(0, 0),
+    "counted before": counted(1, 0),
+    "counted behind": counted(0, 1),
+    "counted after": counted(1, 1),
     **{
         op: reduced(op, at % 2)
         for at, op in enumerate(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum"))
     },
 }
+
+
+def masked(how: str) -> bytes:
+    """A layer whose tokens see those before them, by a mask as exporters write it, and the last token's state."""
+    encoder = Encoder()
+    places = encoder(
+        "Range", encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
+    )
+    later = encoder("Less", encoder("Unsqueeze", places, encoder.numbers([1])), places)
+    low = encoder.number(float(np.finfo(np.float32).min))
+    if how == "where":
+        encoder.layer(hide=lambda scores: encoder("Where", encoder("Not", later), scores, low))
+    elif how == "where not":
+        encoder.layer(hide=lambda scores: encoder("Where", later, low, scores))
+    else:
+        bias = encoder("Where", later, low, encoder.number(0.0))
+        bias = encoder(
+            "Expand",
+            encoder("Unsqueeze", bias, encoder.numbers([0, 1])),
+            encoder("Concat", encoder.batch, encoder.numbers([1, 1, 1]), axis=0),
+        )
+        encoder.layer(hide=lambda scores: encoder("Max", encoder("Add", scores, bias), low))
+    return encoder.finish(states=encoder.x, **sliced(encoder))
+
+
+def roberta() -> bytes:
+    """Positions are counted from the tokens that are not padding (Liu et al. 2019, as exporters write it)."""
+    encoder = Encoder(counted=1)
+    encoder.layer()
+    return encoder.finish(states=encoder.x, embedding=encoder.mean())
+
+
 MODELS = {name: packed(pooled(pool)) for name, pool in POOLS.items()}
+MODELS |= {f"causal {how}": packed(masked(how)) for how in ("where", "where not", "add")}
+MODELS["roberta"] = packed(roberta())
 
 
 def outputs(texts: Texts, lengths: list[int], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -179,19 +225,48 @@ def test_a_node_that_mixes_tokens_is_refused_by_name(op: str) -> None:
     assert any(one.operator == op.strip("_") and one.node.startswith(one.operator) for one in error.value.refusals)
 
 
-def test_a_bias_between_positions_is_refused() -> None:
+def between(make: Callable[[Encoder, str], str]) -> bytes:
+    """A layer to whose scores is added what `make` makes of the distances from keys to queries."""
     encoder = Encoder()
-    places = encoder(
-        "Cast",
-        encoder(
-            "Range", *(encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1)))
-        ),
-        to=1,
-    )
-    encoder.layer(bias=encoder("Sub", encoder("Unsqueeze", places, encoder.numbers([1])), places))
+    ends = encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
+    places = encoder("Cast", encoder("Range", *ends), to=1)
+    bias = make(encoder, encoder("Sub", encoder("Unsqueeze", places, encoder.numbers([1])), places))
+    encoder.layer(hide=lambda scores: encoder("Add", scores, bias))
+    return encoder.finish(y=encoder.x)
+
+
+def hidden(encoder: Encoder, condition: str, low: float = -1e9) -> str:
+    return encoder("Where", condition, encoder.number(low), encoder.number(0.0))
+
+
+BETWEEN: dict[str, Callable[[Encoder, str], str]] = {
+    "distance": lambda e, distance: distance,
+    "earlier alone": lambda e, distance: hidden(e, e("LessOrEqual", distance, e.number(0.0))),
+    "one later": lambda e, distance: hidden(e, e("Less", distance, e.number(-1.0))),
+    "window": lambda e, distance: hidden(e, e("Greater", e("Abs", distance), e.number(3.0))),
+    "low": lambda e, distance: hidden(e, e("Less", distance, e.number(0.0)), -100.0),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_bias_between_positions_that_is_no_causal_mask_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedModel) as error:
+        packed(between(BETWEEN[name])).loaded  # noqa: B018
+    assert "each two positions" in error.value.refusals[0].reason
+
+
+@pytest.mark.parametrize("op", ["Abs", "Softplus", "CumSum"])
+def test_scores_of_a_causal_mask_that_no_softmax_reads_are_refused(op: str) -> None:
+    encoder = Encoder()
+    ends = encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
+    places = encoder("Range", *ends)
+    bias = hidden(encoder, encoder("Less", encoder("Unsqueeze", places, encoder.numbers([1])), places))
+    axes = [encoder.constant(np.array(-1))] if op == "CumSum" else []
+    encoder.layer(hide=lambda scores: encoder(op, encoder("Add", scores, bias), *axes))
     with pytest.raises(UnsupportedModel) as error:
         packed(encoder.finish(y=encoder.x)).loaded  # noqa: B018
-    assert "each two positions" in error.value.refusals[0].reason
+    assert "causal mask" in error.value.refusals[0].reason
+    assert error.value.refusals[0].operator == op
 
 
 @pytest.mark.parametrize(
