@@ -1,8 +1,9 @@
-"""PadBeyond and PadOutside, the compiler's own: what keeps elements of an axis apart by numbers known while running.
+"""PadBeyond, PadOutside and Toeplitz, the compiler's own.
 
-A tensor with an axis whose size is only known then has the axis's capacity in memory. PadBeyond gives the elements from
-the size on a number, so that operators that combine elements along the axis see what changes nothing (zero in a sum).
-PadOutside leaves a range of the axis as it is, which may be another one for each element of the other axes.
+A tensor with an axis whose size is only known while running has the axis's capacity in memory. PadBeyond gives the
+elements from the size on a number, so that operators that combine elements along the axis see what changes nothing
+(zero in a sum). PadOutside leaves a range of the axis as it is, which may be another one for each element of the other
+axes. Toeplitz is a matrix by its diagonals: a map that reads it needs no more of it in memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from compiler.ops.build import at, call, load_broadcast, number, view_kernel
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import NOT_IN_ONNX, Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -84,12 +86,43 @@ def _define_outside(node: Node, types: Types, outs: tuple[TensorType, ...]) -> K
     return view_kernel("PadOutside", types, outs[0], element)
 
 
+def _infer_toeplitz(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = given(types, 0)
+    if not x.rank or not x.is_static or x.dims[-1] % 2 == 0:
+        raise Unsupported(
+            f"{x} has no number for each diagonal of a square", "give 2 n - 1 of them along the last axis"
+        )
+    n = (x.dims[-1] + 1) // 2
+    return (TensorType(x.dtype, (*x.dims[:-1], n, n)),)
+
+
+def _reference_toeplitz(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    (x,) = arrays_at(arrays, 0)
+    n = (x.shape[-1] + 1) // 2
+    return (x[..., np.arange(n) - np.arange(n)[:, None] + n - 1],)
+
+
+def _define_toeplitz(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x = given(types, 0)
+
+    def element(axes: tuple[Axis, ...]) -> Expr:
+        diagonal = Index.of(axes[-1]) - Index.of(axes[-2]) + axes[-1].extent - 1
+        return Load("x0", (*at(axes[:-2]), diagonal), x.dtype)
+
+    return view_kernel("Toeplitz", types, outs[0], element)
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("PadBeyond", _infer, _reference, _define, opsets=NOT_IN_ONNX),
     Operator("PadOutside", _infer_outside, _reference_outside, _define_outside, opsets=NOT_IN_ONNX),
+    Operator(
+        "Toeplitz", _infer_toeplitz, _reference_toeplitz, _define_toeplitz, opsets=NOT_IN_ONNX, traits=Trait.MOVES
+    ),
 )
 """`PadBeyond(x, size)` with attributes `axis` and `value`: x at positions below `size`, a scalar i64, else `value`.
 
 `PadOutside(x, first, past)` with the same: x at positions p along `axis` with first <= p < past, else `value`; `first`
 and `past`, i64 with one element along `axis`, are broadcast with x.
+
+`Toeplitz(x)`: y[.., i, j] = x[.., j - i + n - 1] for x [.., 2 n - 1] and y [.., n, n].
 """

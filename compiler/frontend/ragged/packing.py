@@ -42,8 +42,6 @@ OUTSIDE = -math.inf
 """The score of a key of another text."""
 HIDDEN = -1e4
 """What is added to the score of a key that must not be seen, at most: exp of it is 0 beside any other."""
-HIDING = ("Add", "Cast", "Identity", "Dropout")
-"""Maps behind which a key that must not be seen still is not."""
 
 
 @dataclass
@@ -145,10 +143,20 @@ class Packing:
         if not left:
             return self._of_lengths(array, shorter, reader)
         if len(left) > 1:
-            raise Unsupported("a constant says something of each two positions, such as a bias of their distance")
+            return self._of_distances(array, shorter, left)
         if not np.array_equal(array.take(range(shorter.shape[left[0]]), left[0]), shorter):
             raise Unsupported("a constant depends on the length of a text and on the position in it")
         return self.writer.node("Gather", self.writer.constant(array), self.at.position, axis=left[0])
+
+    def _of_distances(self, array: np.ndarray, shorter: np.ndarray, axes: list[int]) -> int:
+        """A constant [.., queries, keys] of their distance, which is the same in the packed graph."""
+        length, rank = self.seen.length, array.ndim
+        fits = axes == [rank - 2, rank - 1] and np.array_equal(array[..., 1:, 1:], array[..., :-1, :-1])
+        if not (fits and np.array_equal(array[..., : length - 1, : length - 1], shorter)):
+            raise Unsupported("a constant says something of each two positions that their distance does not")
+        diagonals = np.concatenate([array[..., :0:-1, 0], array[..., 0, :]], -1)
+        beyond = [(0, 0)] * (rank - 2) + [(self.at.tokens - length,) * 2]
+        return self.writer.node("Toeplitz", self.writer.constant(np.pad(diagonals, beyond)))
 
     def _of_lengths(self, array: np.ndarray, shorter: np.ndarray, reader: Node) -> int:
         """A constant that is a multiple of the text's length, or of its inverse, where `reader` reads it."""
@@ -202,7 +210,7 @@ class Packing:
         if hidden := self.causal.intersection(node.used):
             low = [id for id in node.used if id not in hidden]
             lowest = node.op == "Max" and all(self._at_most(id, HIDDEN) for id in low)
-            if len(hidden) > 1 or not (node.op in HIDING or lowest):
+            if len(hidden) > 1 or not (lowest or node.op in ("Add", "Cast", "Identity")):
                 raise Unsupported("it reads the scores of a causal mask, and is no softmax")
             return hidden.pop() if lowest else None
         if node.op == "Add" and len(node.used) == 2:

@@ -14,7 +14,7 @@ from compiler.ops.bounds import OPERATORS as OWN
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.single import Shape, check, normal
 
-BEYOND, OUTSIDE = OWN
+BEYOND, OUTSIDE, TOEPLITZ = OWN
 
 
 def test_no_model_may_contain_the_compilers_own_operators() -> None:
@@ -74,3 +74,18 @@ def test_ends_of_ranges_that_run_along_the_axis_are_refused() -> None:
     kinds = TensorType(DType.F32, (2, 3)), TensorType(DType.I64, (1, 3)), TensorType(DType.I64, (2, 1))
     with pytest.raises(Unsupported, match="an end of its range"):
         OUTSIDE.infer(Node("PadOutside", (0, 1, 2), (3,), {"axis": 1, "value": 0}), kinds)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int64])
+def test_a_matrix_has_one_number_on_each_diagonal(dtype: Any) -> None:
+    x = np.asarray(normal(1, 2, 3, 7) * 4).astype(dtype)
+    (found,) = check(TOEPLITZ, [x], {}, rtol=0)
+    assert found.shape == (2, 3, 4, 4)
+    for i, j in np.ndindex(4, 4):
+        assert (found[..., i, j] == x[..., j - i + 3]).all()
+
+
+def test_diagonals_that_are_those_of_no_square_are_refused() -> None:
+    for shape in ((), (4,), (3, 2)):
+        with pytest.raises(Unsupported, match="each diagonal of a square"):
+            TOEPLITZ.infer(Node("Toeplitz", (0,), (1,), {}), (TensorType(DType.F32, shape),))

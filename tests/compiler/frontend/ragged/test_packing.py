@@ -114,8 +114,33 @@ def roberta() -> bytes:
     return encoder.finish(states=encoder.x, embedding=encoder.mean())
 
 
+def between(make: Callable[[Encoder, str], str]) -> bytes:
+    """A layer to whose scores is added what `make` makes of the distances from keys to queries."""
+    encoder = Encoder()
+    ends = encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
+    places = encoder("Cast", encoder("Range", *ends), to=1)
+    bias = make(encoder, encoder("Sub", encoder("Unsqueeze", places, encoder.numbers([1])), places))
+    encoder.layer(hide=lambda scores: encoder("Add", scores, bias))
+    return encoder.finish(y=encoder.x)
+
+
+def hidden(encoder: Encoder, condition: str, low: float = -1e9) -> str:
+    return encoder("Where", condition, encoder.number(low), encoder.number(0.0))
+
+
+BETWEEN: dict[str, Callable[[Encoder, str], str]] = {
+    "distance": lambda e, distance: distance,
+    "distance by head": lambda e, distance: e("Mul", e("Abs", distance), e.weights(2, 1, 1)),
+    "earlier alone": lambda e, distance: hidden(e, e("LessOrEqual", distance, e.number(0.0))),
+    "one later": lambda e, distance: hidden(e, e("Less", distance, e.number(-1.0))),
+    "window": lambda e, distance: hidden(e, e("Greater", e("Abs", distance), e.number(3.0))),
+    "low": lambda e, distance: hidden(e, e("Less", distance, e.number(0.0)), -100.0),
+}
+
+
 MODELS = {name: packed(pooled(pool)) for name, pool in POOLS.items()}
 MODELS |= {f"causal {how}": packed(masked(how)) for how in ("where", "where not", "add")}
+MODELS |= {f"bias of {name}": packed(between(make)) for name, make in BETWEEN.items()}
 MODELS["roberta"] = packed(roberta())
 
 
@@ -225,33 +250,9 @@ def test_a_node_that_mixes_tokens_is_refused_by_name(op: str) -> None:
     assert any(one.operator == op.strip("_") and one.node.startswith(one.operator) for one in error.value.refusals)
 
 
-def between(make: Callable[[Encoder, str], str]) -> bytes:
-    """A layer to whose scores is added what `make` makes of the distances from keys to queries."""
-    encoder = Encoder()
-    ends = encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
-    places = encoder("Cast", encoder("Range", *ends), to=1)
-    bias = make(encoder, encoder("Sub", encoder("Unsqueeze", places, encoder.numbers([1])), places))
-    encoder.layer(hide=lambda scores: encoder("Add", scores, bias))
-    return encoder.finish(y=encoder.x)
-
-
-def hidden(encoder: Encoder, condition: str, low: float = -1e9) -> str:
-    return encoder("Where", condition, encoder.number(low), encoder.number(0.0))
-
-
-BETWEEN: dict[str, Callable[[Encoder, str], str]] = {
-    "distance": lambda e, distance: distance,
-    "earlier alone": lambda e, distance: hidden(e, e("LessOrEqual", distance, e.number(0.0))),
-    "one later": lambda e, distance: hidden(e, e("Less", distance, e.number(-1.0))),
-    "window": lambda e, distance: hidden(e, e("Greater", e("Abs", distance), e.number(3.0))),
-    "low": lambda e, distance: hidden(e, e("Less", distance, e.number(0.0)), -100.0),
-}
-
-
-@pytest.mark.parametrize("name", BETWEEN)
-def test_a_bias_between_positions_that_is_no_causal_mask_is_refused(name: str) -> None:
+def test_a_bias_of_two_positions_that_is_none_of_their_distance_is_refused() -> None:
     with pytest.raises(UnsupportedModel) as error:
-        packed(between(BETWEEN[name])).loaded  # noqa: B018
+        packed(between(lambda e, distance: e("CumSum", distance, e.constant(np.array(0))))).loaded  # noqa: B018
     assert "each two positions" in error.value.refusals[0].reason
 
 
