@@ -1,19 +1,16 @@
-"""`python -m compiler.legalise model.onnx --for PROFILE`: legalises one file here, without the service."""
+"""`python -m compiler.legalise model.onnx --for PROFILE`: legalises one file here and prints the report."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compiler.contract import LegaliseOptions
 from compiler.contract.legalisation import PROFILES
 from compiler.errors import TilewrightError
 from compiler.legalise.legalise import legalise
-from compiler.legalise.placement import CPUS
 from compiler.legalise.profile import fields_of
 
 
@@ -30,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--method", default="auto", help="auto, exact or sums")
     parser.add_argument("--whole", action="store_true", help="refuse a model of which a node stays on the CPU")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print errors as JSON too; the report always is")
     given = parser.parse_args(arguments)
     out = given.output or given.model.with_suffix(".legal.onnx")
     try:
@@ -58,35 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps({"error": {"code": "usage", "message": str(error)}}) if given.json else error, file=sys.stderr)
         return 2
     report["model"] = str(out)
-    print(json.dumps(report, indent=2) if given.json else table(report))
+    print(json.dumps(report, indent=2))
     return 0
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """The placement and the outputs of a report as lines of text."""
-    lines = ["before:"]
-    lines += [f"  {row['operator']} {row['node']}: CPU, {row['reason']}" for row in report["left"] if row["reason"]]
-    lines.append("after:")
-    for row in report["placement"]:
-        said = [f"  {row['operator']} {row['node']}: {row['where']}"]
-        said += [f"by {', '.join(row['rules'])}"] if row["rules"] else []
-        if row["bound"] is not None:
-            on = f" on {row['domain'][0]:g} ... {row['domain'][1]:g}" if row["domain"] else ""
-            said.append(f"wrong by at most {row['bound']:.3g}{on}")
-            said += [f"sampled {row['error']:.3g}"] if row["error"] is not None else []
-        said += [row["reason"]] if row["reason"] else []
-        lines.append(", ".join(said))
-    for one in report["outputs"]:
-        bound = "no bound" if one["proved"] is None else f"at most {one['proved']:.3g}"
-        lines.append(f"output {one['name']}: {bound}, sampled {one['sampled']:.3g}, of {one['largest']:.3g}")
-    for when in ("before", "after"):
-        one = report[when]
-        times = ", ".join(f"{1e3 * one['seconds'][cpu]:.3g} ms beside a {cpu}" for cpu in CPUS)
-        lines.append(
-            f"{when}: {100 * one['share']:.0f} % of {one['nodes']} nodes on {report['profile']}, "
-            f"{one['handovers']} hand-overs, estimated {times}"
-        )
-    return "\n".join([*lines, *report["notices"]])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -21,8 +21,12 @@ def needs_compiler() -> None:
     require("server", "the compiler")
 
 
-def run_here(module: str, words: Sequence[str], *, as_json: bool) -> None:
+def run_here(
+    module: str, words: Sequence[str], *, as_json: bool, show: Callable[[Mapping[str, Any]], None] | None = None
+) -> None:
     """Run `python -m module words` and print what it prints; it exits as the module does.
+
+    show  prints the report of one that succeeded, for people, where a module prints JSON; without, its own words are
 
     Raises `UsageError` where what the compiler needs is not installed.
     """
@@ -32,9 +36,12 @@ def run_here(module: str, words: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(_parsed(done))
     else:
-        for text, shown in ((done.stdout, results()), (done.stderr, console())):
+        told = show is not None and not done.returncode
+        for text, shown in (("" if told else done.stdout, results()), (done.stderr, console())):
             if said := text.rstrip():
                 shown.print(said, markup=False, highlight=False, soft_wrap=True)
+        if show is not None and told:
+            show(_parsed(done))
     if done.returncode:
         raise typer.Exit(done.returncode)
 

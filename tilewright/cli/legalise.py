@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +58,7 @@ def legalise(
             words += [f"--dim={one}" for one in dim or ()]
             words += ["--output", str(output)] if output else []
             words += ["--whole"] if whole else []
-            run_here("compiler.legalise", words, as_json=as_json)
+            run_here("compiler.legalise", words, as_json=as_json, show=show)
             return
         wanted = {"profile": described(accelerator), "tolerance": tolerance, "judge": judge, "terms": terms}
         wanted |= {"method": method, "whole": whole, "dims": given.sizes(dim)}
@@ -72,23 +73,46 @@ def legalise(
 
 
 def show(report: Mapping[str, Any]) -> None:
-    """Which nodes stay on the CPU, how far outputs may be off, and the share on the accelerator, for people."""
+    """What became of each node that the accelerator lacks, how far outputs may be off, and estimates, for people."""
+    profile = report.get("profile")
     lines = [
-        f"{row.get('operator')} {row.get('node')}: CPU, {row['reason']}"
-        for row in report.get("placement") or ()
-        if row.get("reason")
+        f"{row['operator']} {row['node']}: CPU, {row['reason']}" for row in report.get("left") or () if row["reason"]
     ]
+    lines = ["before:", *(f"  {line}" for line in lines), "after:"]
+    other = 0
+    for node, rows in itertools.groupby(report.get("placement") or (), lambda row: row["node"]):
+        found = _became([*rows])
+        other += not found
+        lines += [f"  {node}: {found}"] if found else []
+    lines += [f"  {other} as they were, on {profile}"] if other else []
     for one in report.get("outputs") or ():
         bound = "no bound" if one.get("proved") is None else f"at most {one['proved']:.3g}"
         lines.append(f"output {one['name']}: {bound}, sampled {one['sampled']:.3g}, of {one['largest']:.3g}")
     for when in ("before", "after"):
         one = report.get(when) or {}
+        times = [f"{1e3 * seconds:.3g} ms beside a {cpu}" for cpu, seconds in (one.get("seconds") or {}).items()]
         lines.append(
-            f"{when}: {100 * (one.get('share') or 0):.0f} % of {one.get('nodes')} nodes on {report.get('profile')}, "
-            f"{one.get('handovers')} hand-overs"
+            f"{when}: {100 * (one.get('share') or 0):.0f} % of {one.get('nodes')} nodes on {profile}, "
+            f"{one.get('handovers')} hand-overs" + (f", estimated {', '.join(times)}" if times else "")
         )
     for line in (*lines, *(f"note: {notice}" for notice in report.get("notices") or ())):
         results().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _became(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Where what a node of the model became runs, by which rules, and how wrong it is; empty for one that stayed."""
+    rules, last = sorted({rule for row in rows for rule in row["rules"]}), rows[-1]
+    reasons = [*dict.fromkeys(row["reason"] for row in rows if row["reason"])]
+    if not rules and not reasons:
+        return ""
+    places = [*dict.fromkeys(row["where"] for row in rows)]
+    said = [" and ".join(places) + (f", {len(rows)} nodes" if len(rows) > 1 else "")]
+    said += [f"by {', '.join(rules)}"] if rules else []
+    if last.get("bound") is not None:
+        on = f" on {last['domain'][0]:g} ... {last['domain'][1]:g}" if last.get("domain") else ""
+        said.append(f"wrong by at most {last['bound']:.3g}{on}")
+        said += [f"sampled {last['error']:.3g}"] if last.get("error") is not None else []
+    return ", ".join([*said, *reasons[:1]])
 
 
 def described(accelerator: str) -> str | dict[str, Any]:
