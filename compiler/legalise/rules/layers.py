@@ -318,15 +318,45 @@ def layer_normalisation_in_parts(view: View, node: Node) -> Rewrite | No | None:
     return w.done("a LayerNormalization is written out with a reciprocal root")
 
 
+def softmax_of_the_last_axis(view: View, node: Node) -> Rewrite | No | None:
+    """softmax(x) = transpose(softmax(transpose(x))), over the last axis inside; logarithms of it likewise."""
+    rank, axis = len(view.dims(node.used[0])), _softmax_axis(view, node)
+    if axis == rank - 1:
+        return None
+    w = Writer(view, node)
+    last = (*tuple(at for at in range(rank) if at != axis), axis)
+    back = tuple(last.index(at) for at in range(rank))
+    turned = w.node(node.op, w.node("Transpose", node.used[0], perm=last), axis=-1)
+    w.node("Transpose", turned, perm=back)
+    return w.done(f"a {node.op} over axis {axis} is one over the last axis of a transposed tensor")
+
+
 def softmax_in_parts(view: View, node: Node) -> Rewrite | No | None:
     """softmax(x) = exp(x - max(x)) / sum(exp(x - max(x))), over one axis."""
-    rank, axis = len(view.dims(node.used[0])), node.attrs.get("axis", -1)
-    axes = (int(axis) % rank,) if isinstance(axis, int) else (rank - 1,)
+    axes = (_softmax_axis(view, node),)
     w = Writer(view, node)
-    largest = w.draft.node("ReduceMax", (node.used[0], None), {"axes": axes, "keepdims": 1, "noop_with_empty_axes": 0})
-    raised = w.node("Exp", w.node("Sub", node.used[0], largest))
+    raised = w.node("Exp", _below_its_largest(w, node.used[0], axes))
     w.node("Div", raised, w.node("ReduceSum", raised, axes=axes))
     return w.done("a Softmax is written out")
+
+
+def log_softmax_in_parts(view: View, node: Node) -> Rewrite | No | None:
+    """log softmax(x) = y - log(sum(exp(y))) for y = x - max(x), over one axis: a logarithm of 1 to n for n numbers."""
+    axes = (_softmax_axis(view, node),)
+    w = Writer(view, node)
+    below = _below_its_largest(w, node.used[0], axes)
+    w.node("Sub", below, w.node("Log", w.node("ReduceSum", w.node("Exp", below), axes=axes)))
+    return w.done("a LogSoftmax is written out")
+
+
+def _softmax_axis(view: View, node: Node) -> int:
+    axis = node.attrs.get("axis", -1)
+    return (axis if isinstance(axis, int) else -1) % max(len(view.dims(node.used[0])), 1)
+
+
+def _below_its_largest(w: Writer, x: int, axes: tuple[int, ...]) -> int:
+    largest = w.draft.node("ReduceMax", (x, None), {"axes": axes, "keepdims": 1, "noop_with_empty_axes": 0})
+    return w.node("Sub", x, largest)
 
 
 def map_in_fewer_dimensions(view: View, node: Node) -> Rewrite | No | None:
@@ -385,7 +415,9 @@ RULES = (
     Rule(EXACT, ("MaxPool",), maximum_of_slices),
     Rule(REASSOCIATES, ("Conv",), convolution_in_parts),
     Rule(REASSOCIATES, ("LayerNormalization",), layer_normalisation_in_parts),
+    Rule(EXACT, ("Softmax", "LogSoftmax"), softmax_of_the_last_axis),
     Rule(REASSOCIATES, ("Softmax",), softmax_in_parts),
+    Rule(REASSOCIATES, ("LogSoftmax",), log_softmax_in_parts),
     Rule(EXACT, MAPS, map_in_fewer_dimensions),
     Rule(EXACT, ("Add", "Sub", "Mul", "Max", "Min"), sum_in_fewer_dimensions),
     Rule(EXACT, ("Conv", "AveragePool", "MaxPool", "GlobalAveragePool"), images_one_by_one),

@@ -94,6 +94,13 @@ CASES: dict[str, list[tuple[Graph, Profile]]] = {
     "softmax_in_parts": [
         (single("Softmax", (2, 3, 8), axis=1), profile("Sub Exp ReduceMax ReduceSum Div")),
     ],
+    "softmax_of_the_last_axis": [
+        (single(op, (2, 3, 5, 4), axis=axis), profile("", {op: {"values": {"axis": [-1]}}}))
+        for op, axis in (("Softmax", 1), ("LogSoftmax", -4), ("Softmax", 2))
+    ],
+    "log_softmax_in_parts": [
+        (single("LogSoftmax", (2, 3, 8), axis=1), profile("Sub Exp Log ReduceMax ReduceSum")),
+    ],
     "map_in_fewer_dimensions": [(single("Sigmoid", (2, 1, 3, 4, 5)), profile("", FOUR))],
     "sum_in_fewer_dimensions": [(single("Add", (2, 1, 3, 4, 5), two=True), profile("", FOUR))],
     "images_one_by_one": [(single("Conv", (3, 4, 6, 6), [drawn(5, 4, 3, 3)]), profile("", {"Conv": {"batch": 1}}))],
