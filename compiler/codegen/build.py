@@ -195,7 +195,7 @@ def _zig_toolchain(machine: str, system: str) -> Toolchain:
             fix="install it: pip install ziglang",
         )
     compiling = tuple(flag for flag in COMPILE_FLAGS if flag != "-fPIC" or system != WINDOWS.name)
-    return replace(found, compiling=(*compiling, *zig.COMPILING), linking=zig.LINKING[system], system=system)
+    return replace(found, compiling=(*compiling, *zig.COMPILING, "-g0"), linking=zig.LINKING[system], system=system)
 
 
 def _wasm_toolchain(preferred: str) -> Toolchain:

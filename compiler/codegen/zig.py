@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from compiler.contract.systems import LINUX, MACOS, WINDOWS
 
-TRIPLES = {LINUX.name: "{}-linux-gnu", WINDOWS.name: "{}-windows-gnu", MACOS.name: "{}-macos"}
+TRIPLES = {LINUX.name: "{}-linux-gnu", WINDOWS.name: "{}-windows-gnu", MACOS.name: "{}-macos.13.0"}
 """How Zig calls a system, by that of the option `system`, for an architecture."""
 COMPILING = ("-fno-sanitize=undefined", "-fno-stack-protector")
 """Zig adds these where code is not optimised."""
 LINKING: Mapping[str, tuple[str, ...]] = {
     LINUX.name: ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"),
     WINDOWS.name: ("-shared", "-s", "-pthread", "-Wl,-Brepro"),
-    MACOS.name: ("-shared", "-pthread"),
+    MACOS.name: ("-shared", "-s", "-pthread"),
 }
 _CPUS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a"}
 _WIDE = re.compile(

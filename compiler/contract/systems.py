@@ -16,21 +16,26 @@ class System:
     name      the value of the option
     title     in sentences
     library   the file of an artifact that holds its program
+    proof     how its artifacts are tried before they are given out, in a few words
     profiles  the targets that there are programs for; empty: every one that is for CPUs
     """
 
     name: str
     title: str
     library: str
+    proof: str
     profiles: tuple[str, ...] = ()
 
 
-LINUX = System("linux", "Linux", "model.so")
-WINDOWS = System("windows", "Windows", "model.dll", tuple(one for one in X86.profiles if not one.endswith("-amx")))
+LINUX = System("linux", "Linux", "model.so", "run")
+WINDOWS = System(
+    "windows", "Windows", "model.dll", "run under Wine", tuple(one for one in X86.profiles if not one.endswith("-amx"))
+)
 MACOS = System(
     "macos",
     "macOS",
     "model.dylib",
+    "built and not run",
     (*ARM.profiles, *(f"{X86.name}-{one}" for one in ("v4-vnni", "v4", "v3", "v2"))),
 )
 SYSTEMS = (LINUX, WINDOWS, MACOS)
@@ -43,6 +48,11 @@ def system_of(name: str) -> System:
         if system.name == name:
             return system
     raise LookupError(f"{name!r} is no system that artifacts are made for")
+
+
+def systems_with(target: str) -> list[System]:
+    """Those that there are programs for a target of CPUs for, Linux first."""
+    return [one for one in SYSTEMS if not one.profiles or target in one.profiles]
 
 
 def demand_system(name: str, target: str, devices: Sequence[str]) -> None:
