@@ -68,6 +68,8 @@ WASM_LINK_FLAGS = (
 )
 """A module that a page loads: it exports what is visible, and has a stack of a MiB."""
 UNIT_TIMEOUT_S = 300
+LINK_TIMEOUT_S = 900
+"""Zig builds a system's C library when it first links for it: 80 seconds of a core, which others may want too."""
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
 
@@ -271,8 +273,8 @@ def compile_library(
     files are taken from `objects` where they are there, and left there, for sources without `binaries`.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
-    another MachineError where the machine lacks space, memory or a place, Stopped within ASK_S of `stop` answering
-    True.
+    or linking over LINK_TIMEOUT_S, another MachineError where the machine lacks space, memory or a place, Stopped
+    within ASK_S of `stop` answering True.
     """
     with temporary_folder("tw-build-") as root:
         texts = zig.spelled_for(toolchain.system, {**headers, **sources})
@@ -423,7 +425,8 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -
     """Exit status and standard error of a process that leads a group: what a compiler's driver starts ends with it."""
     if stop():
         raise Stopped
-    end = time.monotonic() + UNIT_TIMEOUT_S
+    limit = LINK_TIMEOUT_S if what == "link" else UNIT_TIMEOUT_S
+    end = time.monotonic() + limit
     try:
         process = subprocess.Popen(
             command,
@@ -441,12 +444,12 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -
         try:
             while True:
                 try:
-                    _, said = process.communicate(timeout=UNIT_TIMEOUT_S if stop is never_stops else ASK_S)
+                    _, said = process.communicate(timeout=limit if stop is never_stops else ASK_S)
                     return process.returncode, said
                 except subprocess.TimeoutExpired:
                     if time.monotonic() >= end:
                         raise ToolchainFailed(
-                            f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault"
+                            f"compiling {what} took over {limit} s", fix="report this model: it is our fault"
                         ) from None
                     if stop():
                         raise Stopped from None

@@ -29,7 +29,11 @@ class System:
 
 LINUX = System("linux", "Linux", "model.so", "run")
 WINDOWS = System(
-    "windows", "Windows", "model.dll", "run under Wine", tuple(one for one in X86.profiles if not one.endswith("-amx"))
+    "windows",
+    "Windows",
+    "model.dll",
+    "run under Wine by compile --local alone",
+    tuple(one for one in X86.profiles if not one.endswith("-amx")),
 )
 MACOS = System(
     "macos",
