@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileReport, JudgedCase
+from compiler.contract.systems import LINUX
 from compiler.devices.kinds import whole_kind_of
 from compiler.errors import Disagreement, InternalError, TilewrightError, Unverified
 from compiler.frontend import bind_what_is_open
@@ -230,7 +231,8 @@ def compile_front(
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
     """What came of it, with what this run took and measured."""
     target, plan, tiled, agreed = session.backend.target, built.plans.plan, built.tiles.tiled, proof.agreement
-    for notice in run_notices(agreed is not None, session.backend.runner, target.name):
+    name = target.name if session.options.system == LINUX.name else f"{target.name} under {session.options.system}"
+    for notice in run_notices(agreed is not None, session.backend.runner, name):
         session.trace.notice(notice)
     return CompileReport(
         model_digest=front.opened.loaded.digest,

@@ -62,7 +62,11 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
     if artifact.exists():
         os.utime(artifact)
         return artifact
-    import fcntl  # Linux and macOS have it; the commands that only talk to a server run anywhere
+    try:
+        import fcntl  # Linux and macOS have it; the commands that only talk to a server run anywhere
+    except ImportError:
+        fix = "let a server compile it: tilewright compile without --local; for Windows with --system windows"
+        raise UsageError(f"a model is compiled on Linux, and this is {sys.platform}", fix=fix) from None
 
     require("server", "compiling on this machine")
     made_folder()
@@ -133,4 +137,9 @@ def _processor() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.split(":")[0].strip() in PROCESSOR and line not in lines:
                 lines.append(line)
-    return "\n".join([*lines, str(len(os.sched_getaffinity(0)))])
+    return "\n".join([*lines, str(own_cores())])
+
+
+def own_cores() -> int:
+    """How many cores this process may use, where the system tells that; else how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

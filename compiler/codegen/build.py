@@ -24,7 +24,9 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Protocol
 
+from compiler.codegen import zig
 from compiler.codegen.scalars import SMALL_HEADER
+from compiler.contract.systems import LINUX, WINDOWS, system_of
 from compiler.errors import (
     DiskFull,
     MachineError,
@@ -54,8 +56,7 @@ DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
 WASM_COMPILE_FLAGS = (
     *(flag for flag in COMPILE_FLAGS if flag not in ("-fPIC", "-pthread")),
-    "-fno-sanitize=undefined",  # Zig adds this and the next one where code is not optimised
-    "-fno-stack-protector",
+    *zig.COMPILING,
 )
 WASM_LINK_FLAGS = (
     "-O3",
@@ -67,11 +68,13 @@ WASM_LINK_FLAGS = (
 )
 """A module that a page loads: it exports what is visible, and has a stack of a MiB."""
 UNIT_TIMEOUT_S = 300
+LINK_TIMEOUT_S = 900
+"""Zig builds a system's C library when it first links for it: 80 seconds of a core, which others may want too."""
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
 
 
-HEADERS = ("model.h", "tw_host.h")
+HEADERS = ("model.h", "tw_host.h", "tw_system.h")
 """What every program includes, whatever runs its kernels."""
 
 
@@ -101,6 +104,17 @@ class Toolchain:
     arguments: tuple[str, ...] = ()
     compiling: tuple[str, ...] = COMPILE_FLAGS
     linking: tuple[str, ...] = LINK_FLAGS
+    system: str = LINUX.name
+    """The operating system that its libraries are for."""
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether it is Zig's, which spells processors in its own way."""
+        return "ziglang" in self.arguments
+
+    def machine_flags(self, target: Instructions) -> tuple[str, ...]:
+        """The flags by which it may use a machine's instructions."""
+        return zig.machine_flags(target.flags) if self.is_zig else target.flags
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -113,7 +127,7 @@ class Toolchain:
         What a launcher, such as ccache, runs says `version`: of the arguments, those from the first option on count.
         """
         options = dropwhile(lambda word: not word.startswith("-"), self.arguments)
-        return f"{self.version}; {' '.join((*options, *self.compiling, *target.flags, *self.linking))}"
+        return f"{self.version}; {' '.join((*options, *self.compiling, *self.machine_flags(target), *self.linking))}"
 
 
 WASM, WASI = "wasm32", "wasm32-wasi"
@@ -129,16 +143,19 @@ class Stopped(Exception):
 
 
 @lru_cache(maxsize=8)
-def find_toolchain(preferred: str = "", machine: str = "") -> Toolchain:
+def find_toolchain(preferred: str = "", machine: str = "", system: str = LINUX.name) -> Toolchain:
     """`preferred` (the user's $CC) if given, else the first C compiler on the PATH. Raises ToolchainMissing.
 
     `preferred` may have arguments, quoted as in a shell: `ccache gcc`.
 
     `machine` is the architecture that code is for, as `platform.machine()` says it; empty: this one. For another one
-    it is `preferred` if that makes code for it, else the cross compiler that is named after it.
+    it is `preferred` if that makes code for it, else the cross compiler that is named after it, else Zig's. For another
+    operating system it is Zig's, which brings the C library.
     """
     if machine == WASM:
         return _wasm_toolchain(preferred)
+    if system != LINUX.name:
+        return _zig_toolchain(machine or platform.machine(), system)
     if machine and machine != platform.machine():
         return _cross_toolchain(preferred, machine)
     for name in (preferred,) if preferred else CANDIDATES:
@@ -162,17 +179,30 @@ def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
         found = _toolchain(name) if name else None
         if found and _said(found.command, "-dumpmachine").startswith(f"{machine}-"):
             return found
+    if find_spec("ziglang"):
+        return _zig_toolchain(machine, LINUX.name)
     besides = f", and {preferred} makes none" if preferred else ""
     raise ToolchainMissing(
-        f"no C compiler for {machine} found (looked for {cross}{besides})",
+        f"no C compiler for {machine} found (looked for {cross}, and for ziglang{besides})",
         fix=f"install it (Debian: apt-get install gcc-{machine.replace('_', '-')}-linux-gnu "
         f"libc6-dev-{DEBIAN_NAMES.get(machine, machine)}-cross), or let CC name one",
     )
 
 
+def _zig_toolchain(machine: str, system: str) -> Toolchain:
+    found = _zig(zig.TRIPLES[system].format(machine))
+    if found is None:
+        raise ToolchainMissing(
+            f"no C compiler for {system_of(system).title} found (looked for ziglang)",
+            fix="install it: pip install ziglang",
+        )
+    compiling = tuple(flag for flag in COMPILE_FLAGS if flag != "-fPIC" or system != WINDOWS.name)
+    return replace(found, compiling=(*compiling, *zig.COMPILING, "-g0"), linking=zig.LINKING[system], system=system)
+
+
 def _wasm_toolchain(preferred: str) -> Toolchain:
     """`preferred` if it makes modules, else Zig's, as its wheel brings it, or a Clang that has a C library for them."""
-    for found in (_toolchain(preferred) if preferred else None, _zig(), _toolchain(f"clang --target={WASI}")):
+    for found in (_toolchain(preferred) if preferred else None, _zig(WASI), _toolchain(f"clang --target={WASI}")):
         if found and _said(found.command, "-dumpmachine").startswith(f"{WASM}-") and _links(found):
             return replace(found, compiling=WASM_COMPILE_FLAGS, linking=WASM_LINK_FLAGS)
     raise ToolchainMissing(
@@ -181,18 +211,19 @@ def _wasm_toolchain(preferred: str) -> Toolchain:
     )
 
 
-def _zig() -> Toolchain | None:
-    """The compiler of the wheel `ziglang`, which builds its C library when it first links."""
+def _zig(triple: str) -> Toolchain | None:
+    """The compiler of the wheel `ziglang` for an architecture and a system."""
     if find_spec("ziglang") is None:
         return None
-    arguments = ("-m", "ziglang", "cc", "-target", WASI)
-    said = _said((sys.executable, *arguments), "--version")
+    arguments = ("-m", "ziglang", "cc", "-target", triple)
+    with temporary_folder("tw-ask-") as place:  # where it leaves an empty a.o
+        said = _said((sys.executable, *arguments), "--version", place)
     return Toolchain(sys.executable, said.splitlines()[0].strip(), arguments) if said.strip() else None
 
 
 def _links(found: Toolchain) -> bool:
     """Whether a compiler of modules has a C library; Zig makes its own."""
-    return "ziglang" in found.arguments or Path(_said(found.command, "-print-file-name=libm.a").strip()).is_file()
+    return found.is_zig or Path(_said(found.command, "-print-file-name=libm.a").strip()).is_file()
 
 
 def _toolchain(name: str) -> Toolchain | None:
@@ -206,10 +237,11 @@ def _toolchain(name: str) -> Toolchain | None:
     return Toolchain(path, said.splitlines()[0].strip(), tuple(arguments)) if path and said.strip() else None
 
 
-def _said(command: Sequence[str], question: str) -> str:
-    """What a compiler answers; empty where it fails."""
+def _said(command: Sequence[str], question: str, place: Path | None = None) -> str:
+    """What a compiler answers, in a folder; empty where it fails."""
+    asked = [*command, question]
     try:
-        said = subprocess.run([*command, question], capture_output=True, text=True, timeout=30, check=False)
+        said = subprocess.run(asked, cwd=place, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return said.stdout if said.returncode == 0 else ""
@@ -241,16 +273,17 @@ def compile_library(
     files are taken from `objects` where they are there, and left there, for sources without `binaries`.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
-    another MachineError where the machine lacks space, memory or a place, Stopped within ASK_S of `stop` answering
-    True.
+    or linking over LINK_TIMEOUT_S, another MachineError where the machine lacks space, memory or a place, Stopped
+    within ASK_S of `stop` answering True.
     """
     with temporary_folder("tw-build-") as root:
-        write_sources(root, {**headers, **sources})
+        texts = zig.spelled_for(toolchain.system, {**headers, **sources})
+        write_sources(root, texts)
         for name, content in (binaries or {}).items():
             (root / name).write_bytes(content)
         units = sorted(name for name in sources if name.endswith(".c"))
         kept: Objects = {} if objects is None or binaries else objects
-        texts = {**headers, **sources}
+        library = system_of(toolchain.system).library
 
         def compiled(unit: str) -> str:
             output = unit.removesuffix(".c") + ".o"
@@ -265,8 +298,8 @@ def compile_library(
 
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
-        _run([*toolchain.command, *toolchain.linking, "-o", "library.so", *linked, "-lm"], root, "link", stop)
-        return (root / "library.so").read_bytes()
+        _run([*toolchain.command, *toolchain.linking, "-o", library, *linked, "-lm"], root, "link", stop)
+        return (root / library).read_bytes()
 
 
 def compile_program(
@@ -274,10 +307,10 @@ def compile_program(
 ) -> bytes:
     """One `.c` of `texts`, compiled and linked to a program. Raises as `compile_library` does."""
     with temporary_folder("tw-build-") as root:
-        write_sources(root, texts)
+        write_sources(root, zig.spelled_for(toolchain.system, texts))
         _compile(root, unit, "program.o", target, toolchain, "-O1", never_stops)
-        _run([*toolchain.command, "-pthread", "-o", "program", "program.o", *libraries], root, "link", never_stops)
-        return (root / "program").read_bytes()
+        _run([*toolchain.command, "-pthread", "-o", "program.exe", "program.o", *libraries], root, "link", never_stops)
+        return (root / "program.exe").read_bytes()
 
 
 @contextlib.contextmanager
@@ -328,7 +361,7 @@ def _compile(
 ) -> None:
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
-    flags = (*toolchain.compiling, *target.flags, *places, lanes, *([optimise] if optimise else []))
+    flags = (*toolchain.compiling, *toolchain.machine_flags(target), *places, lanes, *([optimise] if optimise else []))
     _run([*toolchain.command, *flags, "-c", unit, "-o", output], root, unit, stop)
 
 
@@ -392,7 +425,8 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -
     """Exit status and standard error of a process that leads a group: what a compiler's driver starts ends with it."""
     if stop():
         raise Stopped
-    end = time.monotonic() + UNIT_TIMEOUT_S
+    limit = LINK_TIMEOUT_S if what == "link" else UNIT_TIMEOUT_S
+    end = time.monotonic() + limit
     try:
         process = subprocess.Popen(
             command,
@@ -410,12 +444,12 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -
         try:
             while True:
                 try:
-                    _, said = process.communicate(timeout=UNIT_TIMEOUT_S if stop is never_stops else ASK_S)
+                    _, said = process.communicate(timeout=limit if stop is never_stops else ASK_S)
                     return process.returncode, said
                 except subprocess.TimeoutExpired:
                     if time.monotonic() >= end:
                         raise ToolchainFailed(
-                            f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault"
+                            f"compiling {what} took over {limit} s", fix="report this model: it is our fault"
                         ) from None
                     if stop():
                         raise Stopped from None

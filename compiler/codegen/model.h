@@ -32,7 +32,7 @@ typedef struct {
 } tw_tensor;
 
 typedef struct {
-    const char *weights_path; /* the file that holds the weights: weights.bin, or the .tw itself */
+    const char *weights_path; /* the file that holds the weights: weights.bin, or the .tw itself; on Windows in UTF-8 */
     int64_t weights_offset;   /* where in it they begin: a multiple of the page size, 0 for weights.bin */
     int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. */
     int32_t spin_us;          /* how long an idle lane spins before it sleeps; negative: the default (see docs) */

@@ -3,17 +3,10 @@
  * model.c defines, before including this file, `struct port` and WEIGHT_BYTES.
  */
 #pragma once
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define TW_EXPORT __attribute__((visibility("default")))
+#include "tw_system.h"
 
 static __thread char last_error[1024];
 
@@ -76,28 +69,17 @@ struct weights {
 static int map_weights(const tw_config *config, struct weights *weights) {
     if (!WEIGHT_BYTES) return 0;
     if (!config->weights_path) return fail("tw_config.weights_path is missing: give weights.bin, or the .tw with weights_offset");
-    int file = open(config->weights_path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return fail("cannot open the weights file %.300s: %s", config->weights_path, strerror(errno));
-    struct stat facts;
-    if (fstat(file, &facts) || facts.st_size < config->weights_offset + (int64_t)WEIGHT_BYTES) {
-        close(file);
-        return fail("the weights file %.300s is too short: it needs %lld bytes", config->weights_path, (long long)(config->weights_offset + (int64_t)WEIGHT_BYTES));
-    }
-    long page = sysconf(_SC_PAGESIZE);
-    int64_t begin = config->weights_offset / page * page;
-    weights->mapping_bytes = (size_t)(config->weights_offset - begin) + WEIGHT_BYTES;
-    weights->mapping = mmap(NULL, weights->mapping_bytes, PROT_READ, MAP_SHARED, file, begin);
-    close(file);
-    if (weights->mapping == MAP_FAILED) {
-        weights->mapping = NULL;
-        return fail("cannot map the weights file %.300s: %s", config->weights_path, strerror(errno));
-    }
+    const int64_t unit = map_unit(), begin = config->weights_offset / unit * unit, end = config->weights_offset + (int64_t)WEIGHT_BYTES;
+    weights->mapping_bytes = (size_t)(end - begin);
+    weights->mapping = map_file(config->weights_path, begin, weights->mapping_bytes);
+    if (!weights->mapping && errno == ERANGE) return fail("the weights file %.300s is too short: it needs %lld bytes", config->weights_path, (long long)end);
+    if (!weights->mapping) return fail("cannot map the weights file %.300s: %s", config->weights_path, strerror(errno));
     weights->data = (const char *)weights->mapping + (config->weights_offset - begin);
     if ((uintptr_t)weights->data % 64) return fail("tw_config.weights_offset is %lld: it must be a multiple of 64", (long long)config->weights_offset);
     return 0;
 }
 
 static void unmap_weights(struct weights *weights) {
-    if (weights->mapping) munmap(weights->mapping, weights->mapping_bytes);
+    if (weights->mapping) unmap(weights->mapping, weights->mapping_bytes);
     weights->mapping = NULL;
 }

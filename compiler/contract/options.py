@@ -61,6 +61,7 @@ from compiler.contract.devices import (
 from compiler.contract.kinds import Kind
 from compiler.contract.races import PEERS
 from compiler.contract.refusals import Refused
+from compiler.contract.systems import LINUX, SYSTEMS, demand_system
 from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
@@ -293,6 +294,12 @@ class CompileOptions(Refusing):
         "models with integers or another precision than fp32 those with instructions for these too",
         examples=[["cpu:x86-64-v3", "cpu:x86-64-v4"]],
     )
+    system: Annotated[StrictStr, LATER] = Field(
+        default=LINUX.name,
+        description="on CPU targets that name a profile, the operating system that runs the artifact: `linux`, "
+        "`windows` (x86), or `macos` (Apple's ARM, and x86)",
+        json_schema_extra={"enum": [one.name for one in SYSTEMS]},
+    )
     compare: tuple[StrictStr, ...] | None = Field(
         default=None,
         description="runtimes that the finished artifact is raced with on the model as it came, for some seconds: "
@@ -334,6 +341,7 @@ class CompileOptions(Refusing):
                 f"compare names {unknown[0]!r:.80}, which is unknown", fix=f"use {', '.join(PEERS)}, or leave it out"
             )
         self._check_browser(kind)
+        demand_system(self.system, self.target, self.devices)
         self._check_profiles()
         self._check_carry()
         self._check_devices()

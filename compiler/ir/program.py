@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler.contract.systems import LINUX
 from compiler.encodings.aside import Octets
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tensor import TensorType
@@ -42,6 +43,8 @@ class Program:
     """The architecture of a library for a CPU, as `platform.machine()` says it."""
     features: tuple[str, ...] = ()
     """What such a CPU must have, by the names of /proc/cpuinfo."""
+    system: str = LINUX.name
+    """The operating system that runs it."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef _WIN32
+#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
+#define free _aligned_free
+#endif
 
 #define INPUTS @INPUTS@
 #define OUTPUTS @OUTPUTS@

@@ -20,6 +20,7 @@ MODULES = (
     "profiles",
     "checked",
     "files",
+    "systems",
     "library",
     "arrays",
     "gpu",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
+from compiler.contract.systems import LINUX
 from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.ir.border import RANDOM_STATE, Border
@@ -40,7 +41,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, O
         "options": dict(facts.options),
         "target": facts.target,
         "hardware": facts.hardware,
-        **({"requires": {"machine": program.machine, "features": program.features}} if program.machine else {}),
+        **({"requires": _requires(program)} if program.machine else {}),
         "scheduler": plan.scheduler,
         "lanes": plan.lanes,
         "calls": len(plan.tiles),
@@ -60,6 +61,12 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, O
         **_border(facts.border),
         "files": files_json(members),
     }
+
+
+def _requires(program: Program) -> dict[str, Any]:
+    """What a machine must be and have; its system where that is another one than Linux."""
+    system = {} if program.system == LINUX.name else {"system": program.system}
+    return {"machine": program.machine, **system, "features": program.features}
 
 
 def files_json(members: Mapping[str, Octets]) -> dict[str, Any]:

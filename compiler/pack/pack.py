@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from compiler.contract.systems import system_of
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
@@ -97,7 +98,7 @@ def pack(
         },
         **({"graph.json": to_bytes(graph_json(facts.graphs, kernels), indent=None)} if facts.graphs else {}),
         **{name: content.encode() for name, content in text.items()},
-        (MODULE if in_browsers else "model.so"): program.library,
+        (MODULE if in_browsers else system_of(program.system).library): program.library,
         WEIGHTS: program.weights,
         **({QUANTISED: facts.quantised.content} if facts.quantised else {}),
     }

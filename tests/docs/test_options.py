@@ -44,6 +44,7 @@ OTHERS: dict[str, Any] = {
     "format": "tosa",
     "weights": "ready",
     "profiles": ("cpu:x86-64-v3",),
+    "system": "windows",
     "compare": ("onnxruntime",),
 }
 WITH: dict[str, dict[str, Any]] = {
@@ -53,6 +54,7 @@ WITH: dict[str, dict[str, Any]] = {
     "cache": {"carry": "auto"},
     "format": {"target": "npu:ethos-u65-256"},
     "profiles": {"target": "cpu:x86-64"},
+    "system": {"target": "cpu:x86-64-v3"},
 }
 """What a field must have beside it to mean anything."""
 """For each field a value that is not its default."""

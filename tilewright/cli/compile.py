@@ -51,6 +51,7 @@ def compile_model(
     devices: given.Devices = None,
     objective: given.Objective = None,
     carry: given.Carry = None,
+    system: given.System = None,
     option: given.Others = None,
     data: given.Data = None,
     samples: Annotated[
@@ -83,10 +84,10 @@ def compile_model(
     is no job, and `artifact` alone.
     """
     with failures(as_json):
-        wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
-            target,
+        options = given.build_options(
+            threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry
         )
+        wanted = given.for_targets({**options, **({"system": system} if system else {})}, target)
         given.demand_files(model, *(data or ()), *(samples or ()))
         paths = _outputs(given.file_name(model), output, target or [])
         if wait:

@@ -39,6 +39,10 @@ Precision = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
+System = Annotated[
+    str | None,
+    typer.Option("--system", help="What runs the artifact: linux (default); of a CPU's profile also windows, macos."),
+]
 Devices = Annotated[
     str | None,
     typer.Option(

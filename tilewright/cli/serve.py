@@ -56,6 +56,7 @@ def serve(
         require("serve", "a model server", replaceable=("jinja2",))
         import uvicorn
 
+        from tilewright.local import own_cores
         from tilewright.serving.app import Serving, names_of
         from tilewright.serving.openai import POOLINGS, Texts
         from tilewright.serving.served import Cores, Served
@@ -70,7 +71,7 @@ def serve(
         if strange := [name for name in tokenizers if name not in files]:
             raise UsageError(f"--tokenizer names {strange[0]!r}", fix=f"name one of {', '.join(files)}")
         texts = {name: Texts.beside(Path(file), pooling) for name, file in tokenizers.items()}
-        shared = Cores(cores or len(os.sched_getaffinity(0)))
+        shared = Cores(cores or own_cores())
         with _listening(host, port) as listening:
             models = {
                 name: Served(name, Path(file), shared, lanes, queue, joins=batching) for name, file in files.items()

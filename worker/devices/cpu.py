@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler.codegen.build import Toolchain
 from compiler.contract import kinds
+from compiler.contract.systems import systems_with
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.target import CpuTarget
@@ -74,8 +75,9 @@ def entries() -> list[dict[str, Any]]:
     return families + [
         {
             "name": profile.name,
-            "description": f"{profile.machine} with {', '.join(profile.features)}",
+            "description": f"{profile.machine} with {', '.join(profile.features)}{_elsewhere(profile.name)}",
             "machine": profile.machine,
+            "systems": [system.name for system in systems_with(profile.name)],
             "features": list(profile.features),
             "vector_floats": profile.vector_floats,
             "vector_registers": profile.vector_registers,
@@ -83,6 +85,12 @@ def entries() -> list[dict[str, Any]]:
         }
         for profile in cpu.PROFILES
     ]
+
+
+def _elsewhere(profile: str) -> str:
+    """Which systems there are artifacts for beside Linux, and whether this version ran any there."""
+    titles = [f"{one.title} ({one.proof})" for one in systems_with(profile)[1:]]
+    return f"; also for {' and '.join(titles)}" if titles else ""
 
 
 def _precisions(profile: CpuTarget) -> list[str]:

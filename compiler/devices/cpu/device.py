@@ -35,7 +35,7 @@ from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.repacked import repacked_bytes
-from compiler.devices.cpu.target import CpuTarget, resolve
+from compiler.devices.cpu.target import CpuTarget, resolve_for
 from compiler.devices.device import COMPILERS, Runner, Staged
 from compiler.devices.whole import race_programs
 from compiler.encodings.zeros import leaves_out
@@ -68,13 +68,13 @@ whether to use them: those of cores that have fewest."""
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
     """For a job's target, with the user's C compiler. Raises as `backend_for` does."""
-    return backend_for(resolve(options.target), options, environment)
+    return backend_for(resolve_for(options.target, options.system), options, environment)
 
 
 def backend_for(target: CpuTarget, options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
     """Raises TargetUnavailable for a precision that the target lacks, and ToolchainMissing."""
     target.check_precision(options.precision)
-    toolchain = find_toolchain(environment_compiler(environment), target.machine)
+    toolchain = find_toolchain(environment_compiler(environment), target.machine, target.system)
     return CpuBackend(target, toolchain, leaves_zeros_out=options.sparsity == "auto")
 
 

@@ -8,6 +8,7 @@ import platform
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from compiler.contract.systems import LINUX
 from compiler.devices.cpu.rates import Rates
 from compiler.errors import TargetUnavailable
 from compiler.ir.target import Ceilings
@@ -50,6 +51,8 @@ class CpuTarget:
     """Fingerprint of the machine that measures; empty when cross-compiling."""
     lanes: int = 1
     rates: Rates = field(default_factory=Rates)
+    system: str = LINUX.name
+    """The operating system that runs its code. Another one than Linux is no machine that measures."""
 
     @property
     def is_here(self) -> bool:
@@ -263,6 +266,14 @@ def resolve(name: str) -> CpuTarget:
             return profile
     known = ", ".join(profile.name for profile in PROFILES)
     raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use cpu, or one of {known}")
+
+
+def resolve_for(name: str, system: str) -> CpuTarget:
+    """The target of a profile on an operating system; on Linux as `resolve` says. Raises TargetUnavailable."""
+    found = resolve(name)
+    if system == LINUX.name:
+        return found
+    return replace(next(profile for profile in PROFILES if profile.name == found.name), system=system)
 
 
 def runs_here(profile: CpuTarget) -> bool:

@@ -7,6 +7,7 @@ import json
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ from compiler.pack.loader.errors import ArtifactError
 from compiler.pack.loader.profiles import _of_profile
 
 FORMAT_VERSION = 1
+_PROGRAMS = ("model.so", "model.dll", "model.dylib", "model.wasm")
+"""The file of a program, by what it runs on: Linux, Windows, macOS, browsers."""
+
+
+def _program_of(manifest: Mapping[str, Any], folder: str) -> str:
+    """The name of the file that holds the program in a folder."""
+    held = manifest.get("files", {})
+    return next((name for one in _PROGRAMS if (name := folder + one) in held), folder + _PROGRAMS[0])
 
 
 class _Files:
@@ -62,9 +71,8 @@ class _Files:
         return content
 
     def library(self, folder: str) -> bytes:
-        """The program in a folder: a shared library, or a module for browsers."""
-        module = f"{folder}model.wasm"
-        return self.read(module if module in self.manifest.get("files", {}) else f"{folder}model.so")
+        """The program in a folder, as each system has it, or browsers."""
+        return self.read(_program_of(self.manifest, folder))
 
     def locate(self, name: str) -> tuple[Path, int]:
         """The file that holds a member's bytes as they are, and where in it they begin.

@@ -20,8 +20,9 @@ from compiler.pack.loader.bindings import Binding
 from compiler.pack.loader.errors import InputError, RunError, WrongMachine
 from compiler.pack.loader.files import _Files
 from compiler.pack.loader.interface import _StreamConfig, _Tensor, _tensors
-from compiler.pack.loader.library import _alone, _check_architecture
+from compiler.pack.loader.library import _alone
 from compiler.pack.loader.specs import Array, TensorSpec, _aligned
+from compiler.pack.loader.systems import _check_machine
 
 
 class _Frames:
@@ -64,7 +65,7 @@ class _Frames:
 
     def _path(self, code: bytes) -> str:
         """A file that the dynamic linker can open, of a name of its own for as long as this is open."""
-        _check_architecture(code)
+        _check_machine(code)
         try:
             made = os.memfd_create("part.so", os.MFD_CLOEXEC)
             self._files.append(made)

@@ -6,8 +6,6 @@ import _ctypes
 import ctypes
 import json
 import os
-import platform
-import struct
 import sys
 import tempfile
 import threading
@@ -15,11 +13,12 @@ from typing import Any
 
 from compiler.pack.loader.errors import ArtifactError, RunError, WrongMachine
 from compiler.pack.loader.interface import ABI_VERSION, OLDER_ABI_VERSIONS, _Config, _Tensor
+from compiler.pack.loader.systems import _check_machine
 
 PLACE = "let TMPDIR name a folder with free space that can be written and permits execution"
 """What mends that the library can be loaded neither from memory nor from a temporary file."""
-_MACHINES = {62: "x86_64", 183: "aarch64"}
-"""ELF's numbers of the architectures."""
+_ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
+"""Of libraries' names, where systems ask for another one than `.so`."""
 
 
 class _Library:
@@ -29,8 +28,9 @@ class _Library:
     """
 
     def __init__(self, code: bytes) -> None:
-        _check_architecture(code)
+        _check_machine(code)
         self._fd = -1
+        self._path = ""
         try:
             self.calls = self._from_memory(code)
         except (OSError, AttributeError):
@@ -61,7 +61,7 @@ class _Library:
 
     def _from_file(self, code: bytes) -> ctypes.CDLL:
         try:
-            handle, path = tempfile.mkstemp(suffix=".so", prefix="tilewright-")
+            handle, path = tempfile.mkstemp(suffix=_ENDINGS.get(sys.platform, ".so"), prefix="tilewright-")
         except OSError as reason:
             raise WrongMachine(f"there is no place for model.so: {reason}", PLACE) from reason
         try:
@@ -69,9 +69,9 @@ class _Library:
                 file.write(code)
             return ctypes.CDLL(path)
         except OSError as reason:
-            if reason.errno is not None:
+            if reason.errno is not None and sys.platform != "win32":
                 raise WrongMachine(f"model.so cannot be written to {path}: {reason.strerror}", PLACE) from reason
-            if os.statvfs(path).f_flag & os.ST_NOEXEC:
+            if sys.platform != "win32" and os.statvfs(path).f_flag & os.ST_NOEXEC:
                 raise WrongMachine(
                     f"model.so cannot be executed in {os.path.dirname(path)} (noexec)", PLACE
                 ) from reason
@@ -79,7 +79,10 @@ class _Library:
                 f"model.so cannot be loaded: {reason}", "compile the model on or for this system"
             ) from reason
         finally:
-            os.unlink(path)
+            try:
+                os.unlink(path)
+            except PermissionError:  # Windows keeps the file of a library that is open
+                self._path = path
 
     def _declare(self) -> None:
         c = self.calls
@@ -110,25 +113,11 @@ class _Library:
         return bytes(self.calls.tw_last_error() or b"no reason given").decode(errors="replace")
 
     def close(self) -> None:
-        _ctypes.dlclose(self.calls._handle)
+        getattr(_ctypes, "FreeLibrary" if sys.platform == "win32" else "dlclose")(self.calls._handle)
         if self._fd >= 0:
             os.close(self._fd)
-
-
-def _check_architecture(code: bytes) -> None:
-    if code[:4] == b"\0asm":
-        raise WrongMachine(
-            "the model is compiled for browsers",
-            "tilewright export model.tw FOLDER --as browser, or compile it for cpu",
-        )
-    here = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    if code[:4] != b"\x7fELF" or len(code) < 20:
-        return
-    if sys.platform != "linux":
-        raise WrongMachine(f"model.so is for Linux, this is {sys.platform}", "run it on Linux, or in a container")
-    built = _MACHINES.get(struct.unpack_from("<H", code, 18)[0], "another architecture")
-    if built != here:
-        raise WrongMachine(f"model.so is for {built}, this machine is {here}", f"compile the model for cpu on {here}")
+        if self._path:
+            os.unlink(self._path)
 
 
 def _alone(lock: threading.RLock) -> threading.RLock:

@@ -18,6 +18,7 @@ import numpy as np
 from compiler.pack.loader.arrays import _as_array
 from compiler.pack.loader.bindings import Binding
 from compiler.pack.loader.errors import InputError, RunError
+from compiler.pack.loader.files import _program_of
 from compiler.pack.loader.library import _alone
 from compiler.pack.loader.quick import _Quick
 from compiler.pack.loader.specs import Array, TensorSpec, _aligned
@@ -224,7 +225,7 @@ def _along(array: Array, axis: int, rows: slice) -> Array:
 def _identity(manifest: Mapping[str, Any]) -> tuple[str, str]:
     """What a state is for: the model, whose saved states can be loaded, and the programs that run from it."""
     folders = [str(one["folder"]) for one in manifest.get("bindings", ())] or [""]
-    programs = [str(manifest["files"][f"{folder}model.so"]["sha256"]) for folder in folders]
+    programs = [str(manifest["files"][_program_of(manifest, folder)]["sha256"]) for folder in folders]
     return str(manifest["model_digest"]), " ".join(programs)
 
 

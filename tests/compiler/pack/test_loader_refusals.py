@@ -111,7 +111,7 @@ def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleTy
     code = parts.program.library
     other = 183 if code[18] == 62 else 62
     foreign = code[:18] + bytes([other]) + code[19:]
-    with pytest.raises(loader.WrongMachine, match=r"model.so is for (aarch64|x86_64), this machine is"):
+    with pytest.raises(loader.WrongMachine, match=r"the artifact is for (aarch64|x86_64), this machine is"):
         loader.Model(parts.library(foreign).pack(tmp_path / "a.tw").path)
     with pytest.raises(loader.WrongMachine, match="cannot be loaded"):
         loader.Model(parts.library(b"no library").pack(tmp_path / "b.tw").path)

@@ -54,6 +54,17 @@ def test_every_target_says_in_which_precisions_it_computes() -> None:
     ]
 
 
+def test_profiles_of_cpus_say_for_which_systems_there_are_artifacts_and_how_they_are_proved() -> None:
+    entries = {entry["name"]: entry for entry in targets()}
+    assert entries["cpu:x86-64-v3"]["systems"] == ["linux", "windows", "macos"]
+    assert entries["cpu:aarch64"]["systems"] == ["linux", "macos"]
+    assert entries["cpu:x86-64-v4-amx"]["systems"] == entries["cpu:cortex-a72"]["systems"] == ["linux"]
+    assert (
+        "Windows (run under Wine by compile --local alone) and macOS (built and not run)"
+        in entries["cpu:x86-64-v3"]["description"]
+    )
+
+
 def test_a_third_kind_of_device_is_in_the_catalogue_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     before = targets()
     register(monkeypatch)

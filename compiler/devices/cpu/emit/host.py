@@ -9,6 +9,7 @@ from compiler.codegen.build import WASM
 from compiler.codegen.host_tables import Operand, c_string, description, nanoseconds, operand, ports, table
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
+from compiler.contract.systems import MACOS, WINDOWS
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bounds_in
@@ -57,8 +58,7 @@ def host_source(
         writer.line(f'#include "{header}"')
     writer.line("#include <math.h>")
     writer.line("#include <stddef.h>")
-    if target.machine == "aarch64":
-        writer.line("#include <sys/auxv.h>")
+    _cpu_headers(writer, target)
     if target.has_tiles:
         writer.line("#include <sys/syscall.h>")
         writer.line("#include <unistd.h>")
@@ -131,16 +131,19 @@ def _zeroed_memory(writer: Writer) -> None:
     Elements beyond a size are read, and what comes of them is discarded. What the process left in memory may be
     denormal as floats, with which arithmetic takes many times as long.
     """
-    for header in ("stdlib", "string", "sys/mman", "unistd"):
-        writer.line(f"#include <{header}.h>")
+    writer.line("#include <string.h>")
+    writer.line('#include "tw_system.h"')
     writer.line("/* Elements beyond sizes are read, and discarded: denormal ones would make arithmetic slow. */")
     with writer.block("static void *zeroed_alloc(size_t alignment, size_t bytes)"):
         writer.line("char *const memory = aligned_alloc(alignment, bytes);")
-        writer.line("const size_t page = (size_t)sysconf(_SC_PAGESIZE);")
         writer.line("if (!memory) return NULL;")
+        writer.line("#ifdef __linux__")
+        writer.line("const size_t page = (size_t)sysconf(_SC_PAGESIZE);")
         writer.line("const int has_pages_alone = alignment % page == 0 && bytes % page == 0;")
-        writer.line("if (!has_pages_alone || madvise(memory, bytes, MADV_DONTNEED)) memset(memory, 0, bytes);")
-        writer.line("return memory;")
+        writer.line("if (has_pages_alone && !madvise(memory, bytes, MADV_DONTNEED)) return memory;")
+        writer.line("#endif")
+        writer.line("return memset(memory, 0, bytes);")
+    writer.line("#undef aligned_alloc")
     writer.line("#define aligned_alloc zeroed_alloc")
     writer.line()
 
@@ -151,7 +154,7 @@ def _structs(writer: Writer) -> None:
     writer.line("struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };")
     writer.line("struct call { kernel_function *kernel; int first_operand; };")
     writer.line("struct operand { enum space space; int port; long offset; };")
-    writer.line("struct wait { int lane; long count; };")
+    writer.line("struct awaited { int lane; long count; };")
     writer.line("struct task { int call, lane; long first, last; int first_wait, waits; };")
     writer.line("/* For cores between which a hand-over takes at most so long; `count` tasks. */")
     with writer.block("struct plan", "};"):
@@ -162,7 +165,7 @@ def _structs(writer: Writer) -> None:
         writer.line("const struct operand *operands;")
         writer.line("int count;")
         writer.line("const struct task *tasks;")
-        writer.line("const struct wait *waits;")
+        writer.line("const struct awaited *waits;")
     writer.line()
 
 
@@ -210,7 +213,7 @@ def _tasks(writer: Writer, number: int, plan: Plan) -> None:
     for task in plan.tasks_of_one_device():
         rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
         waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
-    table(writer, "wait", f"waits_{number}", f"WAITS_{number}", waits)
+    table(writer, "awaited", f"waits_{number}", f"WAITS_{number}", waits)
     table(writer, "task", f"tasks_{number}", f"TASKS_{number}", rows)
 
 
@@ -224,10 +227,80 @@ ARM_BITS = {
 """In which word of the auxiliary vector, and at which bit, Linux tells a program of a feature of /proc/cpuinfo."""
 
 
+SYSCTL = {
+    "sse4_2": "sse4_2",
+    "popcnt": "sse4_2",
+    "avx2": "avx2_0",
+    "fma": "fma",
+    "bmi2": "bmi2",
+    "avx512_vnni": "avx512vnni",
+    **{f"avx512{part}": f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")},
+    "asimd": "neon",
+    "atomics": "arm.FEAT_LSE",
+    "asimddp": "arm.FEAT_DotProd",
+    "i8mm": "arm.FEAT_I8MM",
+    "bf16": "arm.FEAT_BF16",
+}
+"""What macOS calls a feature, behind `hw.optional.`; POPCNT is older than SSE4.2, and has no name."""
+CPUID = {
+    "sse4_2": (1, 0, "c", 20),
+    "popcnt": (1, 0, "c", 23),
+    "fma": (1, 0, "c", 12),
+    "avx2": (7, 0, "b", 5),
+    "bmi2": (7, 0, "b", 8),
+    "avx512f": (7, 0, "b", 16),
+    "avx512dq": (7, 0, "b", 17),
+    "avx512cd": (7, 0, "b", 28),
+    "avx512bw": (7, 0, "b", 30),
+    "avx512vl": (7, 0, "b", 31),
+    "avx512vbmi": (7, 0, "c", 1),
+    "avx512_vnni": (7, 0, "c", 11),
+    "avx_vnni": (7, 1, "a", 4),
+    "avx512_bf16": (7, 1, "a", 5),
+}
+"""By which leaf, subleaf, register and bit of CPUID a processor tells of a feature (Intel's manual, volume 2)."""
+
+
+def _cpu_headers(writer: Writer, target: CpuTarget) -> None:
+    """What the check of the CPU includes."""
+    if target.system == MACOS.name:
+        writer.line("#include <sys/sysctl.h>")
+    elif target.system == WINDOWS.name:
+        writer.line("#include <cpuid.h>")
+    elif target.machine == "aarch64":
+        writer.line("#include <sys/auxv.h>")
+
+
+def _asked_of_macos(writer: Writer, target: CpuTarget) -> None:
+    writer.line("int has;")
+    writer.line("size_t bytes;")
+    for feature in target.features:
+        ask = f'sysctlbyname("hw.optional.{SYSCTL[feature]}", &has, &bytes, NULL, 0)'
+        writer.line(f'bytes = sizeof has; if ({ask} || !has) return "{feature}";')
+
+
+def _asked_of_the_processor(writer: Writer, target: CpuTarget) -> None:
+    """By CPUID, and XGETBV for the registers that the system saves: Clang's builtins know nothing on Windows."""
+    writer.line("unsigned a, b, c, d, saved = 0;")
+    writer.line('if (__get_cpuid(1, &a, &b, &c, &d) && c >> 27 & 1) __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));')
+    for feature in target.features:
+        leaf, subleaf, register, bit = CPUID[feature]
+        ask = f"__get_cpuid_count({leaf}, {subleaf}, &a, &b, &c, &d)"
+        writer.line(f'if (!{ask} || !({register} >> {bit} & 1)) return "{feature}";')
+    registers = {16: 0xE6, 8: 6}.get(target.vector_floats, 0)
+    if registers:
+        missing = "vectors so wide, which its operating system does not save"
+        writer.line(f'if ((saved & {registers}) != {registers}) return "{missing}";')
+
+
 def _cpu_check(writer: Writer, target: CpuTarget) -> None:
     """A function that names the first feature this CPU lacks, or returns NULL."""
     with writer.block("static const char *cpu_is_missing(void)"):
-        if target.machine == "x86_64":
+        if target.system == MACOS.name:
+            _asked_of_macos(writer, target)
+        elif target.system == WINDOWS.name:
+            _asked_of_the_processor(writer, target)
+        elif target.machine == "x86_64":
             writer.line("__builtin_cpu_init();")
             for feature in target.features:
                 name = C_FEATURES.get(feature, feature)

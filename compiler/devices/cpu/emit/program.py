@@ -10,6 +10,7 @@ from compiler.codegen.build import Objects, Toolchain
 from compiler.codegen.calls import lower_each, workload_of
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
+from compiler.codegen.zig import spelled_for
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.host import host_source
 from compiler.devices.cpu.emit.library import build_library, runtime_headers
@@ -109,9 +110,9 @@ def _programs(
     for host in hosts:
         sources = {"model.c": host, **shared}
         library = build_library(sources, target, toolchain, jobs, stop=stop, objects=kept)
-        sources = {**runtime_headers(sources.values()), **sources}
+        sources = spelled_for(target.system, {**runtime_headers(sources.values()), **sources})
         made = Program(sources, library, whole, inputs, outputs, toolchain.identity(target))
-        programs.append(replace(made, machine=target.machine, features=target.features))
+        programs.append(replace(made, machine=target.machine, features=target.features, system=target.system))
     return programs
 
 

@@ -25,6 +25,7 @@ from typing import IO
 import numpy as np
 
 from compiler.codegen.build import Toolchain, compile_program, host_headers, system_root
+from compiler.contract.systems import LINUX
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
 
@@ -57,9 +58,7 @@ class Emulator:
     def install(self, place: Path) -> Sequence[str]:
         """What it runs, put into a folder; the command line, to which the library's path is added."""
         program = place / "runner"
-        # Made executable as it is created: a sandbox may refuse to change modes.
-        with open(program, "wb", opener=lambda path, flags: os.open(path, flags, 0o700)) as file:
-            file.write(_runner(self.target, self.toolchain))
+        put_program(program, build_runner(self.target, self.toolchain))
         return [*self.command, str(program)]
 
     def open(self, library: bytes) -> Guest:
@@ -72,8 +71,8 @@ class Emulator:
 
 def find_emulator(target: CpuTarget, toolchain: Toolchain) -> Emulator | None:
     """What runs libraries that `toolchain` builds for a target of another architecture; None where nothing does."""
-    if target.machine == platform.machine():
-        return None
+    if target.machine == platform.machine() or target.system != LINUX.name or toolchain.is_zig:
+        return None  # Zig has no C library for it to run with
     found = _installed(target.machine)
     if found is None:
         return None
@@ -102,8 +101,17 @@ def _installed(machine: str) -> tuple[str, str, frozenset[str]] | None:
 
 
 @lru_cache(maxsize=2)
-def _runner(target: CpuTarget, toolchain: Toolchain) -> bytes:
-    return compile_program("runner.c", {**host_headers(), "runner.c": RUNNER}, target, toolchain, ("-rdynamic", "-ldl"))
+def build_runner(target: CpuTarget, toolchain: Toolchain) -> bytes:
+    """The program that opens a library. Raises as `compile_program` does."""
+    texts = {**host_headers(), "runner.c": RUNNER}
+    libraries = ("-rdynamic", "-ldl") if target.system == LINUX.name else ()
+    return compile_program("runner.c", texts, target, toolchain, libraries)
+
+
+def put_program(path: Path, code: bytes) -> None:
+    """Writes a program, made executable as it is created: a sandbox may refuse to change modes."""
+    with open(path, "wb", opener=lambda path, flags: os.open(path, flags, 0o700)) as file:
+        file.write(code)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,18 @@
  * What fails is answered by 1 and a text, and the program goes on. It ends with its input.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include "model.h"
+#include "tw_system.h"
+#ifdef _WIN32
+#include <fcntl.h>
+#include <io.h>
+#else
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#endif
 
 enum { KERNEL = 1, CREATE = 2, RUN = 3, DESCRIBE = 4 };
 #define PAGE 4096
@@ -26,12 +30,25 @@ enum { KERNEL = 1, CREATE = 2, RUN = 3, DESCRIBE = 4 };
 static void *library;
 static tw_instance *instance;
 
+#ifdef _WIN32
+static const char *dlerror(void) {
+    static char said[64];
+    snprintf(said, sizeof said, "the library cannot be opened, or lacks a function: error %lu", GetLastError());
+    return said;
+}
+
+static void *dlopen(const char *path) { return LoadLibraryA(path); }
+static void *dlsym(void *of, const char *name) { return (void *)GetProcAddress(of, name); }
+#else
+#define dlopen(path) dlopen(path, RTLD_NOW | RTLD_LOCAL)
+
 /* What the library calls to map its weights. The emulator makes shared pages without a file on the way to a shared mapping, which a
  * sandbox may refuse; a private one of what nobody writes is the same. */
 __attribute__((visibility("default"))) void *mmap(void *place, size_t bytes, int access, int flags, int file, off_t offset) {
     if (access == PROT_READ && flags == MAP_SHARED) flags = MAP_PRIVATE;
     return (void *)syscall(SYS_mmap, place, bytes, access, flags, file, offset);
 }
+#endif
 
 static void die(const char *why) {
     fprintf(stderr, "runner: %s\n", why);
@@ -170,7 +187,10 @@ static void run(void) {
 
 int main(int count, char **arguments) {
     if (count != 2) die("give the path of a library");
-    library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+#ifdef _WIN32
+    _setmode(0, _O_BINARY), _setmode(1, _O_BINARY);
+#endif
+    library = dlopen(arguments[1]);
     if (!library) die(dlerror());
     int64_t order;
     while (fread(&order, sizeof order, 1, stdin) == 1) {

@@ -91,16 +91,21 @@ static void make_constants(char *first) {
 #ifndef __wasm__
 static int map_expanded_weights(const tw_config *config, struct weights *weights) {
     if (map_weights(config, weights)) return -1;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (MADE_BYTES + page - 1) / page * page;
-    char *const whole = mmap(NULL, before + weights->mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (whole == MAP_FAILED) return fail("out of memory: constants that are made need %zu bytes", before);
-    const char *const within = weights->data - (const char *)weights->mapping + whole + before;
-    if (mremap(weights->mapping, weights->mapping_bytes, weights->mapping_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, whole + before) == MAP_FAILED) {
-        munmap(whole, before + weights->mapping_bytes);
+    const size_t page = (size_t)map_unit(), before = (MADE_BYTES + page - 1) / page * page;
+    char *const whole = map_zeros(before + weights->mapping_bytes), *const mapping = weights->mapping;
+    if (!whole) return fail("out of memory: constants that are made need %zu bytes", before);
+    const char *const within = weights->data - mapping + whole + before;
+#ifdef __linux__
+    if (mremap(mapping, weights->mapping_bytes, weights->mapping_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, whole + before) == MAP_FAILED) {
+        unmap(whole, before + weights->mapping_bytes);
         return fail("cannot move the mapping of the weights: %s", strerror(errno));
     }
-    *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     madvise(whole, before, MADV_HUGEPAGE); /* a fault for each 4 KiB would take longer than making what lies there */
+#else
+    memcpy(whole + before, mapping, weights->mapping_bytes); /* no mapping can be moved */
+    unmap(mapping, weights->mapping_bytes);
+#endif
+    *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     make_constants((char *)within);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include "tw_system.h"
 
 #define SPINS_BEFORE_YIELD 4096
 #define RALLIES 9

@@ -108,7 +108,7 @@ static int help(tw_instance *m, long run, int lane, int by, int depth) {
     if (depth == LANES || at < 0 || at >= tasks_of(m, lane) || !is_done(m, run, lane, at, by)) return 0;
     const struct task *task = &m->plan->tasks[m->streams[m->first[lane] + at]];
     for (int w = 0; w < task->waits; w++) {
-        const struct wait *wait = &m->plan->waits[task->first_wait + w];
+        const struct awaited *wait = &m->plan->waits[task->first_wait + w];
         if (!is_done(m, run, wait->lane, wait->count, by)) return help(m, run, wait->lane, by, depth + 1);
     }
     return claim(m, run, lane, at, by);
@@ -137,7 +137,7 @@ static void run_lane(tw_instance *m, long run, int lane) {
             continue;
         }
         const struct task *task = &m->plan->tasks[m->streams[m->first[lane] + at]];
-        const struct wait *waits = &m->plan->waits[task->first_wait];
+        const struct awaited *waits = &m->plan->waits[task->first_wait];
         for (int w = 0; w < task->waits; w++) await(m, run, waits[w].lane, waits[w].count, lane);
         await(m, run, lane, at, lane);
         claim(m, run, lane, at, lane);
@@ -162,7 +162,7 @@ static void list_streams(tw_instance *m) {
     m->first[LANES] = listed;
     for (int at = 0; at < plan->count; at++)
         for (int w = 0; w < plan->tasks[at].waits; w++) {
-            const struct wait *wait = &plan->waits[plan->tasks[at].first_wait + w];
+            const struct awaited *wait = &plan->waits[plan->tasks[at].first_wait + w];
             if (wait->count) m->awaited[m->first[wait->lane] + wait->count - 1] = 1;
         }
 }

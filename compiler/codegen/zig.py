@@ -1,0 +1,58 @@
+"""Zig's C compiler, which makes code for other operating systems and architectures, and C that these compile alike.
+
+The wheel `ziglang` brings it; it builds a system's C library when it first links for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from compiler.contract.systems import LINUX, MACOS, WINDOWS
+
+TRIPLES = {LINUX.name: "{}-linux-gnu", WINDOWS.name: "{}-windows-gnu", MACOS.name: "{}-macos.13.0"}
+"""How Zig calls a system, by that of the option `system`, for an architecture."""
+COMPILING = ("-fno-sanitize=undefined", "-fno-stack-protector")
+"""Zig adds these where code is not optimised."""
+LINKING: Mapping[str, tuple[str, ...]] = {
+    LINUX.name: ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"),
+    WINDOWS.name: ("-shared", "-s", "-pthread", "-Wl,-Brepro"),
+    MACOS.name: ("-shared", "-s", "-pthread"),
+}
+_CPUS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a"}
+_WIDE = re.compile(
+    r"""(?P<kept>/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])+')
+    |(?P<text>"(?:\\.|[^"\\\n])*")
+    |(?P<type>\blong\b(?:\s+(?:long|int)\b)?(?!\s+double\b))
+    |(?P<number>(?<![.\w])(?:0x[0-9a-fA-F]+|[0-9]+))(?P<unsigned>[uU]?)[lL]\b""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def machine_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """GCC's flags of a processor as Zig spells them: one word for it and its extensions.
+
+    `-march=x86-64-v4 -mavx512vnni` is `-mcpu=x86_64_v4+avx512vnni`. What GCC alone takes is left out.
+    """
+    march = next((flag.removeprefix("-march=") for flag in flags if flag.startswith("-march=")), "")
+    if not march:
+        return tuple(flags)
+    name, *extensions = march.split("+")
+    extensions += [flag.removeprefix("-m") for flag in flags if flag.startswith("-mavx")]
+    others = [flag for flag in flags if flag.startswith("-mprefer")]
+    return (f"-mcpu={'+'.join([_CPUS.get(name, name.replace('-', '_')), *extensions])}", *others)
+
+
+def spelled_for(system: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """C for an operating system: `long`, which has 64 bits elsewhere and 32 on Windows, as `long long` there."""
+    if system != WINDOWS.name:
+        return dict(texts)
+    return {name: _WIDE.sub(_widened, text) for name, text in texts.items()}
+
+
+def _widened(found: re.Match[str]) -> str:
+    if found["type"]:
+        return "long long"
+    if found["number"]:
+        return f"{found['number']}{found['unsigned']}LL"
+    return re.sub(r"%(\d*)l([du])", r"%\1ll\2", found["text"]) if found["text"] else found[0]
