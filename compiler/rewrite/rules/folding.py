@@ -48,7 +48,10 @@ def constant_folding(view: View, node: Node) -> Rewrite | No | None:
     arrays = tuple(view.constant(value) for value in node.inputs)
     types = [view.type(value) for value in node.outputs]
     read, written = sum(a.nbytes for a in arrays if a is not None), sum(type.bytes for type in types)
-    if (written > LARGEST and not _is_matrix_of_codes(view, node)) or written > 8 * read + GROWTH:
+    readers = _readers_of_codes(view, node) if written > GROWTH else set()
+    if readers == {"Gather"}:
+        return No("its rows are gathered as codes")
+    if (written > LARGEST and not readers & CONTRACTIONS) or written > 8 * read + GROWTH:
         return No(f"its result of {written} bytes is too large to be kept")
     contracted = node.op in CONTRACTIONS and math.prod(a.size for a in arrays if a is not None) > PRODUCTS
     pooled = node.op in WINDOWED_POOLS and operations(node, view.type) > PRODUCTS
@@ -74,28 +77,35 @@ def _results(node: Node, arrays: Arrays, types: Sequence[TensorType]) -> tuple[n
     return (made.assembled(),)
 
 
-def _is_matrix_of_codes(view: View, node: Node) -> bool:
-    """Whether floats that something is multiplied by are made here: of integers, or of what was made of them.
+def _readers_of_codes(view: View, node: Node) -> set[str]:
+    """The operators that read floats which are made here of integers, or of what was made of them; empty for others.
 
-    They become codes again where kernels read them (`compiler.encodings.quantised`), however many they are. A Cast of
-    floats to wider ones is left: they are widened where they are read.
+    Matrices become codes again where kernels multiply by them (`compiler.encodings.quantised`), however many they are.
+    Of a table kernels make the rows floats that they gather. A Cast of floats to wider ones is left: they are widened
+    where they are read.
     """
     value = node.outputs[0]
     is_cast = node.op == "Cast" and view.type(node.used[0]).dtype.is_float
     if node.op not in MADE_OF_CODES or is_cast or not view.type(value).dtype.is_float:
-        return False
-    seen: set[int] = set()
+        return set()
+    found: set[str] = set()
+    seen = {value}
     waiting = [value]
     while waiting:
         value = waiting.pop()
         for reader in view.readers(value):
-            if reader.op in CONTRACTIONS:
-                return True
             beside = all(other == value or other in view.constants for other in reader.used)
-            if reader.op in FOLLOWED and beside and reader.outputs[0] not in seen:
+            if reader.op not in FOLLOWED or not beside:
+                found.add(reader.op if reader.op != "Gather" or _gathers_rows(view, reader, value) else "other Gather")
+            elif reader.outputs[0] not in seen:
                 seen.add(reader.outputs[0])
                 waiting.append(reader.outputs[0])
-    return False
+    return found
+
+
+def _gathers_rows(view: View, reader: Node, value: int) -> bool:
+    """Whether a Gather takes fewer elements of a value than it has."""
+    return reader.used[0] == value and view.type(reader.outputs[0]).elements < view.type(value).elements
 
 
 RULES: tuple[Rule, ...] = (Rule(EXACT, (), constant_folding),)

@@ -61,8 +61,8 @@ def test_a_matrix_of_codes_is_computed_however_large_it_is_and_a_table_of_rows_i
     def by_hand(s: Sketch) -> int:
         return s("Transpose", s("Mul", s("Cast", s.c(codes, DType.I8), to=1), s.c(scale)), perm=(1, 0))
 
-    def left(s: Sketch, value: int) -> set[str]:
-        after = rewrite(s.graph(value)).graph
+    def left(s: Sketch, *values: int) -> set[str]:
+        after = rewrite(s.graph(*values)).graph
         for array in after.constants.values():
             if array.dtype == np.float32 and array.size > 2**20:
                 assert not array.flags.owndata, "what is large lies in a file"
@@ -73,3 +73,8 @@ def test_a_matrix_of_codes_is_computed_however_large_it_is_and_a_table_of_rows_i
         assert left(s, s("MatMul", s.x(1, 4100), made(s))) == {"MatMul"} | stays
         s = Sketch(dtype=DType.F32)
         assert left(s, s("Gather", made(s), s.x(2, dtype=DType.I64), axis=0)) > {"Gather"}
+    s = Sketch(dtype=DType.F32)
+    small = s("DequantizeLinear", s.c(codes[:1000, :1000], DType.I8), s.c(scale[:1000]), axis=0)
+    rows = s("Gather", small, s.x(2, dtype=DType.I64), axis=0)
+    assert left(s, rows) == {"DequantizeLinear", "Gather"}
+    assert left(s, rows, s("Add", small, s.x(1, 1000))) == {"Gather", "Add"}, "something else reads it, too"
