@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench.asked import positive
@@ -34,24 +35,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--level", choices=(0, 4), default=0, type=int, help="accuracy_level of MatMulNBits")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="file to write (default: SHAPE.onnx)")
+    parser.add_argument("--external", action="store_true", help="weights in OUT.data, beside OUT")
     parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="write the GGUF file's tokenizer.json there")
     given = parser.parse_args(arguments)
     if (given.shape is None) is (given.weights is None):
         parser.error("give a shape or --weights, and not both")
     if given.tokenizer and not given.weights:
         parser.error("--tokenizer is that of a GGUF file: give --weights")
+    out = given.out or Path(f"{given.weights.stem if given.weights else given.shape}.onnx")
     try:
         weights = Trained(given.weights) if given.weights else Seeded(SHAPES[given.shape], given.seed)
-        model = decoder(parts(weights, given.coding), given.attention, given.positions, given.level)
+        held = parts(weights, given.coding, at_once=False)
+        with ExitStack() as files:
+            data = files.enter_context(Path(f"{out}.data").open("wb")) if given.external else None
+            model = decoder(held, given.attention, given.positions, given.level, data)
         if given.tokenizer and isinstance(weights, Trained):
             given.tokenizer.write_text(weights.tokenizer())
     except UsageError as error:
         print(f"{error.message}\nFix: {error.fix}", file=sys.stderr)
         return error.exit_status
     if model.ByteSize() > LARGEST:
-        print("the model is larger than an ONNX file may be\nFix: choose a coding of fewer bits", file=sys.stderr)
+        print(
+            "the model is larger than an ONNX file may be\nFix: choose a coding of fewer bits, or --external",
+            file=sys.stderr,
+        )
         return 2
-    out = given.out or Path(f"{given.weights.stem if given.weights else given.shape}.onnx")
     out.write_bytes(model.SerializeToString(deterministic=True))
     print(f"{out}: {out.stat().st_size:,} bytes, {len(model.graph.node)} nodes")
     print(f"tilewright compile {out} --carry auto --dim {PAST}=1024")

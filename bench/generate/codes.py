@@ -18,12 +18,14 @@ class Coding(StrEnum):
     NBITS4  MatMulNBits of 4 bits, blocks of 32 with zero points; the head of 8 bits
     INT4    DequantizeLinear of int4 in blocks of 32; the head of int8, a scale for each column
     INT8    DequantizeLinear of int8, a scale for each column
+    FP16    plain matrices in fp16, which a Cast makes fp32
     FP32    plain matrices
     """
 
     NBITS4 = "nbits4"
     INT4 = "int4"
     INT8 = "int8"
+    FP16 = "fp16"
     FP32 = "fp32"
 
 
@@ -31,10 +33,10 @@ class Coding(StrEnum):
 class Codes:
     """A matrix of N outputs and K inputs: (code - zero) * scale, in blocks along the inputs.
 
-    codes   [N, blocks, block], uint8 or int8; of fp32 the matrix itself, [N, 1, K]
+    codes   [N, blocks, block], uint8 or int8; of fp32 and fp16 the matrix itself, [N, 1, K]
     scales  [N, blocks], fp32
     zeros   [N, blocks], of the codes' type
-    bits    of a code; 32 for fp32
+    bits    of a code; 32 for fp32, 16 for fp16
     """
 
     codes: NDArray[np.generic]
@@ -56,9 +58,10 @@ class Codes:
 
 def coded(matrix: NDArray[np.float32], coding: Coding, *, is_head: bool = False) -> Codes:
     """The codes of a matrix [N, K], rounded to nearest. Raises ValueError where K is no multiple of a block."""
-    if coding is Coding.FP32:
-        outputs = matrix.shape[0]
-        return Codes(matrix[:, None], np.ones((outputs, 1), np.float32), np.zeros((outputs, 1), np.float32), 32)
+    if coding in (Coding.FP32, Coding.FP16):
+        outputs, bits = matrix.shape[0], 32 if coding is Coding.FP32 else 16
+        held = matrix.astype(np.float32 if bits == 32 else np.float16)[:, None]
+        return Codes(held, np.ones((outputs, 1), np.float32), np.zeros((outputs, 1), np.float32), bits)
     if coding is Coding.NBITS4:
         return _between(matrix, 8 if is_head else 4)
     if coding is Coding.INT4 and not is_head:

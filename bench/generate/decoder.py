@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from bench.generate.codes import BLOCK, Codes, Coding, packed
 from bench.generate.shapes import NEAR_BASE, Shape
@@ -25,6 +26,8 @@ SEQUENCE, PAST, TOTAL = "sequence_length", "past_sequence_length", "total_sequen
 CONTRIB = "com.microsoft"
 NEAR = "_near"
 """Ends the names of what layers have that see a window alone."""
+PAGE, OUTSIDE = 4096, 1024
+"""Bytes that external data is aligned to, and of the smallest array that lies there."""
 F32, I64, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 
 
@@ -44,14 +47,27 @@ class Attention(StrEnum):
 
 @dataclass
 class _Graph:
-    """Nodes and constants as they are added."""
+    """Nodes and constants as they are added; large ones are written to `data`, which is named by its file."""
 
+    data: BinaryIO | None = None
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def constant(self, name: str, array: NDArray[Any] | np.generic) -> str:
-        self.constants.setdefault(name, numpy_helper.from_array(np.asarray(array, order="C"), name))
+        if name not in self.constants:
+            self.constants[name] = self._tensor(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
+
+    def _tensor(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        if self.data is None or len(tensor.raw_data) < OUTSIDE:
+            return tensor
+        self.data.write(bytes(-self.data.tell() % PAGE))
+        external_data_helper.set_external_data(
+            tensor, Path(self.data.name).name, self.data.tell(), len(tensor.raw_data)
+        )
+        self.data.write(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        return tensor
 
     def ints(self, *values: int) -> str:
         return self.constant("ints_" + "_".join(map(str, values)), np.array(values, np.int64))
@@ -62,17 +78,20 @@ class _Graph:
         return results[0]
 
 
-def decoder(parts: Parts, attention: Attention, positions: int, level: int = 0) -> onnx.ModelProto:
+def decoder(
+    parts: Parts, attention: Attention, positions: int, level: int = 0, data: BinaryIO | None = None
+) -> onnx.ModelProto:
     """The model of some weights.
 
     positions  the longest text, which the tables of rotary positions are made for
     level      of MatMulNBits: 0 computes in fp32, 4 rounds the products' inputs to int8
+    data       a file beside the model's, to which what is large is written as external data
 
     Inputs: `input_ids` [1, S] (i64); `attention_mask` [1, T] (i64) of GROUPED, `position_ids` [1, S] of the others;
     `past_key_values.N.key` and `.value` [1, shared heads, P, head width]. Outputs: `logits`
     [1, 1, words] of the last token, `present.N.key` and `.value`.
     """
-    shape, graph = parts.shape, _Graph()
+    shape, graph = parts.shape, _Graph(data)
     _tables(graph, parts, positions)
     _begin(graph, shape, attention)
     state = graph.call("Gather", [graph.constant(TABLE, parts.table), "input_ids"], "embedded")
@@ -188,10 +207,12 @@ def _linear(graph: _Graph, parts: Parts, state: str, name: str, level: int, outp
 
 
 def _dense(graph: _Graph, name: str, codes: Codes) -> str:
-    """[inputs, outputs] in fp32: a constant, or what DequantizeLinear makes of one."""
+    """[inputs, outputs] in fp32: a constant, or what Cast or DequantizeLinear makes of one."""
     table = np.ascontiguousarray(codes.codes.reshape(codes.size).T)
     if codes.bits == 32:
         return graph.constant(name, table)
+    if codes.bits == 16:
+        return graph.call("Cast", [graph.constant(name, table)], name + ".dense", to=F32)
     blocks = codes.scales.shape[1] > 1
     held = table.astype(ml_dtypes.int4) if codes.bits == 4 else table
     scales = graph.constant(name + ".scales", codes.scales.T if blocks else codes.scales[:, 0])

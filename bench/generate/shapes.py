@@ -94,6 +94,9 @@ SHAPES: Mapping[str, Shape] = {
         gelu=True,
         window=512,
     ),
+    "eight-layers-of-8b": Shape(8, 4096, 32, 8, 128, 14336, 32000, 5e5, 1e-5),
     "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128256, 5e5, 1e-5),
 }
-"""By name. Long positions of Llama 3.2 are scaled in the original; here they are not, which costs the same."""
+"""By name. `eight-layers-of-8b` has more than 2 GiB with weights of 8 bits.
+
+Long positions of Llama 3.2 are scaled in the original; here they are not, which costs the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,13 +62,25 @@ class Parts:
     matrices: Mapping[str, Codes]
 
 
-def parts(weights: Weights, coding: Coding) -> Parts:
-    """All weights, the matrices rounded to codes."""
-    shape = weights.shape
-    return Parts(
-        shape,
-        coding,
-        weights.array(TABLE),
-        {name: weights.array(name) for name in shape.vectors},
-        {name: coded(weights.array(name), coding, is_head=name == "output") for name in shape.matrices},
-    )
+@dataclass(frozen=True)
+class Rounded(Mapping[str, Codes]):
+    """The matrices of some weights, each rounded to codes when it is asked for."""
+
+    weights: Weights
+    coding: Coding
+
+    def __getitem__(self, name: str) -> Codes:
+        return coded(self.weights.array(name), self.coding, is_head=name == "output")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights.shape.matrices)
+
+    def __len__(self) -> int:
+        return len(self.weights.shape.matrices)
+
+
+def parts(weights: Weights, coding: Coding, *, at_once: bool = True) -> Parts:
+    """All weights, the matrices rounded to codes: at once, or each when it is asked for."""
+    shape, rounded = weights.shape, Rounded(weights, coding)
+    vectors = {name: weights.array(name) for name in shape.vectors}
+    return Parts(shape, coding, weights.array(TABLE), vectors, dict(rounded) if at_once else rounded)

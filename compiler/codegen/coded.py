@@ -5,7 +5,8 @@ is read in panels of several widths lies there in one of them, or as the matrice
 one program multiplies by it what another has as the operands of a Concat.
 
 Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
-packed panels a channel is a column, so that each column may have a codebook.
+packed panels a channel is a column, so that each column may have a codebook, or a scale that whole numbers of 8 bits
+are multiplied by.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.encodings.codebook import CHUNK, FIRST_LOOK, LEAST_SAVED, MOST_VALUES, bits_for, values_of
+from compiler.encodings.quantised import grid_of, may_fit
 from compiler.forms.winograd import TransformedPanels, transform
 from compiler.ir.packing import Panels
 
@@ -24,6 +26,12 @@ LEAST_REPACKED = 1 << 10
 """Elements of a matrix from which on it is made of its panels of another width."""
 PLAIN = 32
 """Bits of an element that has no index: the place is that of the elements themselves."""
+SCALED = -8
+"""Bits of an element that is a signed number of 8 bits times a scale: the place is that of float32 scales, one for each
+column, then of the numbers."""
+NUMBER_BITS = 8
+SAMPLE = 16
+"""Columns that are looked at first."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,8 @@ class Expansion:
     at     the byte where it lies then, counted from the file's first one; below 0, since it lies before that
     place  the byte of the file at which its codebooks begin, float32[codebooks][1 << bits], then its indices
     count  of elements
-    bits   of an index: 1, 2, 4 or 8; of several in a byte the first is the lowest. PLAIN: elements as they are
+    bits   of an index: 1, 2, 4 or 8; of several in a byte the first is the lowest. PLAIN: elements as they are;
+           SCALED: numbers with a scale for each column
     depth  of a panel of `lanes` columns, each of which has a codebook; with one for all, `count` and 1
     """
 
@@ -115,7 +124,7 @@ def is_made_of_filters(packing: TransformedPanels, array: np.ndarray) -> bool:
 
 
 def coded(data: np.ndarray, panels: Panels | None = None) -> Coded | None:
-    """An fp32 array, packed in `panels` if given, as codebooks and indices.
+    """An fp32 array, packed in `panels` if given, as codebooks and indices, or as scales and numbers of 8 bits.
 
     One codebook may serve those at the beginning alone: packed constants may end in zeros that are a value more. None
     where an array is small, or too little would be saved.
@@ -124,8 +133,12 @@ def coded(data: np.ndarray, panels: Panels | None = None) -> Coded | None:
         return None
     octets = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
     whole = _by_one(octets)
-    columns = _by_columns(octets, panels.depth, panels.panel) if panels and panels.panel > 1 else None
-    options = [one for one in (whole, columns) if one and _bytes(one, octets) <= LEAST_SAVED * octets.nbytes]
+    each = (
+        [form(octets, panels.depth, panels.panel) for form in (_by_columns, _scaled)]
+        if panels and panels.panel > 1
+        else []
+    )
+    options = [one for one in (whole, *each) if one and _bytes(one, octets) <= LEAST_SAVED * octets.nbytes]
     return min(options, key=lambda one: _bytes(one, octets), default=None)
 
 
@@ -164,6 +177,24 @@ def _by_columns(octets: np.ndarray, depth: int, lanes: int) -> Coded | None:
     places = np.stack(found).reshape(columns.shape).transpose(0, 2, 1)
     content = b"".join(_book(values, bits) for values in books) + _indices(places.reshape(-1), bits)
     return Coded(octets.size, bits, depth, lanes, content)
+
+
+def _scaled(octets: np.ndarray, depth: int, lanes: int) -> Coded | None:
+    """With a scale for each column, such that a float32 product gives every bit back; None where there are none."""
+    dense = octets.view(np.float32).reshape(-1, depth, lanes)
+    lines = dense.transpose(0, 2, 1).reshape(-1, depth)
+    sample = lines[:: -(-len(lines) // SAMPLE)]
+    if not bool(np.isfinite(sample).all() and sample.any()) or not may_fit(sample, depth, NUMBER_BITS):
+        return None
+    grid = grid_of(lines, NUMBER_BITS)
+    if grid is None or not grid.is_centred(NUMBER_BITS):
+        return None
+    numbers = grid.numbers.astype(np.int8).reshape(len(dense), lanes, depth).transpose(0, 2, 1)
+    with np.errstate(under="ignore"):
+        again = grid.scales.reshape(-1, 1, lanes) * numbers.astype(np.float32)
+    if not np.array_equal(again.view(np.uint32), dense.view(np.uint32)):  # -0
+        return None
+    return Coded(octets.size, SCALED, depth, lanes, grid.scales.astype("<f4").tobytes() + numbers.tobytes())
 
 
 def _book(values: np.ndarray, bits: int) -> bytes:

@@ -155,14 +155,24 @@ class Weights:
         return self.filters[-1].at
 
     def _untransformed(self, packing: TransformedPanels, array: np.ndarray) -> int:
-        """Where filters lie, as [batch, taps, depth, columns]; those of one batch are one panel of all columns."""
+        """Where filters lie, as [batch, taps, depth, columns]; those of one batch are one panel of all columns.
+
+        Of few values they are made dense before they are transformed.
+        """
         whole = packing.columns
         panels = Panels((packing.offset,), packing.taps * packing.depth, whole, whole, packing.source)
         key = _matrix(panels, array)
         known = self._widths(key) if packing.batch == 1 else None
         if known and known.panel != whole:
             return self._repacked(panels, key, [known])
-        place = self._once(packing.filters(array).tobytes())
+        filters = packing.filters(array)
+        content = filters.tobytes()
+        found = coded(filters, panels) if packing.batch == 1 else None
+        if found is not None:
+            if (digest := _digest(content)) not in self._shared:
+                self._shared[digest] = self._expanded(filters, found)
+            return self._shared[digest]
+        place = self._once(content)
         if packing.batch == 1:
             self._panels.setdefault(key, Held(place, whole, panels.depth))
         return place

@@ -27,13 +27,20 @@ def aside(array: np.ndarray) -> np.ndarray:
     One that is small, repeats its elements, or lies in a file is given back as it is, and so is any other where the
     folder has no room.
     """
-    if array.nbytes < LEAST_BYTES or 0 in array.strides or array.dtype.hasobject or _is_mapped(array):
+    if array.nbytes < LEAST_BYTES or 0 in array.strides or array.dtype.hasobject or _mapping(array) is not None:
         return array
     try:
         content = _in_a_file([np.ascontiguousarray(array).reshape(-1).view(np.uint8).data])
     except OSError:
         return array
     return np.frombuffer(content, np.uint8).view(array.dtype).reshape(array.shape)
+
+
+def ahead(array: np.ndarray) -> None:
+    """Asks the system to read a mapped array as a whole: who reads it across its rows would wait for each page."""
+    content = _mapping(array)
+    if content is not None and (advice := getattr(mmap, "MADV_WILLNEED", None)) is not None:
+        content.madvise(advice)
 
 
 def together(pieces: Sequence[Octets]) -> Octets:
@@ -59,9 +66,9 @@ def give_back() -> None:
         trim(0)
 
 
-def _is_mapped(array: np.ndarray) -> bool:
-    """Whether the elements lie in a mapped file."""
+def _mapping(array: np.ndarray) -> mmap.mmap | None:
+    """The mapped file that the elements lie in."""
     base: object = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.base if isinstance(base, np.ndarray) else base.obj
-    return isinstance(base, mmap.mmap)
+    return base if isinstance(base, mmap.mmap) else None

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from compiler.encodings.aside import ahead
 from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.finding import MEGABYTE, Reported
 from compiler.encodings.found import Found
@@ -206,6 +207,7 @@ def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
 
 def _every(constant: np.ndarray) -> tuple[Quantised, ...]:
     """For each axis of a matrix that has such blocks."""
+    ahead(constant)
     found = (_along(constant, axis) for _, axis in pairs_of_axes(constant))
     return tuple(one for one in found if one is not None)
 
@@ -217,17 +219,33 @@ def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     if not bool(np.isfinite(lines).all() and lines.any()):
         return None
     possible = (extent, *(size for size in SMALL_BLOCKS if size < extent))
-    sizes = [size for size in possible if _may_fit(lines, size, BITS[-1])]
+    sizes = [size for size in possible if may_fit(lines, size, BITS[-1])]
     for bits, block in ((bits, block) for bits in BITS for block in sizes):
-        if not _may_fit(lines, block, bits):
+        if not may_fit(lines, block, bits):
             continue
-        grid = grid_of(blocks_of(constant, axis, block), bits)
-        if grid is not None:
-            return Quantised.of(bits, axis, block, centred=grid.is_centred(bits))
+        centred = _is_centred(constant, axis, block, bits)
+        if centred is not None:
+            return Quantised.of(bits, axis, block, centred=centred)
     return None
 
 
-def _may_fit(lines: np.ndarray, block: int, bits: int) -> bool:
+def _is_centred(constant: np.ndarray, axis: int, block: int, bits: int) -> bool | None:
+    """Whether the numbers of all blocks along an axis are signed ones; None where some block's are on no grid.
+
+    Lines are looked at some at a time, so that no second copy of a large matrix is held.
+    """
+    lines = np.moveaxis(constant, axis, -1)
+    lines = lines.reshape(-1, lines.shape[-1])
+    each, centred = max(AT_ONCE // lines.shape[1], 1), True
+    for at in range(0, len(lines), each):
+        grid = grid_of(blocks_of(lines[at : at + each], 1, block), bits)
+        if grid is None:
+            return None
+        centred &= grid.is_centred(bits)
+    return centred
+
+
+def may_fit(lines: np.ndarray, block: int, bits: int) -> bool:
     """Whether about half of the first blocks of some lines are on grids that two of their magnitudes show."""
     first = np.ascontiguousarray(lines[:, :block])
     fits = _on(first, np.abs(first).max(1), _number_of_peak(first, bits), bits)[2]

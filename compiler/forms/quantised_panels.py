@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.encodings.aside import ahead
 from compiler.encodings.quantised import grid_of
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -69,9 +70,14 @@ class QuantisedPanels:
         return self.code_bytes + self.panels.panel * (DType.F32.bytes + (not self.centred))
 
     @property
+    def panel_bytes(self) -> int:
+        """All chunks of a panel."""
+        return self.chunks * self.chunk_bytes
+
+    @property
     def elements(self) -> int:
         """Bytes of the packed constant."""
-        return -(-self.panels.columns // self.panels.panel) * self.chunks * self.chunk_bytes
+        return -(-self.panels.columns // self.panels.panel) * self.panel_bytes
 
     @property
     def centre(self) -> int:
@@ -83,13 +89,16 @@ class QuantisedPanels:
 
         Raises ValueError where a block's values are on no grid of so many bits.
         """
-        dense = self.panels.pack(constant)[0]
-        return np.concatenate([self._packed(panel) for panel in dense])
+        ahead(constant)
+        panels, packed = self.panels, np.empty((self.elements // self.panel_bytes, self.panel_bytes), np.uint8)
+        for one, columns in zip(packed, panels.each(constant, panels.starts[0]), strict=True):
+            one[:] = self._packed(columns)
+        return packed.reshape(-1)
 
-    def _packed(self, panel: np.ndarray) -> np.ndarray:
-        """One of float32[depth, columns]."""
-        depth, columns = panel.shape
-        whole = np.pad(panel, ((0, -depth % self.block), (0, 0)))
+    def _packed(self, some: np.ndarray) -> np.ndarray:
+        """A panel of float32[depth, columns], the last of which may be missing."""
+        depth, columns = len(some), self.panels.panel
+        whole = np.pad(some, ((0, -depth % self.block), (0, columns - some.shape[1])))
         blocks = whole.reshape(-1, self.block, columns).transpose(0, 2, 1)
         grid = grid_of(np.ascontiguousarray(blocks).reshape(-1, self.block), self.bits)
         if grid is None:

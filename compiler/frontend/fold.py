@@ -13,7 +13,7 @@ import numpy as np
 from compiler.errors import VerifyError
 from compiler.frontend.limits import Limits
 from compiler.ir.graph import Node
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Operator
 from compiler.ops.traits import Trait
 
@@ -21,7 +21,11 @@ UNBOUNDED = Trait.WINDOW | Trait.RESAMPLE | Trait.RECURRENT
 """Traits of operators that are never computed here: attributes may make intermediate arrays far larger than inputs and
 outputs, or the work as long as a sequence."""
 MULTIPLIED_AS_IT_IS = "DequantizeLinear"
-"""Weights may be multiplied without being dequantised: rewriting sees what reads them, and folds the others."""
+"""Weights may be multiplied without being dequantised: rewriting sees what reads them, and folds the others.
+
+So are many codes of a byte left that a Cast makes floats.
+"""
+MANY_CODES = 1 << 20
 
 
 def may_fold(
@@ -33,7 +37,7 @@ def may_fold(
     spent: int,
 ) -> bool:
     """Whether a node, all of whose inputs are constant, is to be computed; `spent` elements were computed before."""
-    if operator.traits & UNBOUNDED or node.op == MULTIPLIED_AS_IT_IS:
+    if operator.traits & UNBOUNDED or node.op == MULTIPLIED_AS_IT_IS or _makes_floats_of_codes(node, arrays, results):
         return False
     if Trait.RESHAPE in operator.traits and arrays[0] is not None and arrays[0].flags.c_contiguous:
         return True
@@ -45,6 +49,12 @@ def may_fold(
     if Trait.CONTRACTION in operator.traits and math.prod(sizes) > limits.fold_products:
         return False
     return spent + work <= limits.fold_total
+
+
+def _makes_floats_of_codes(node: Node, arrays: Sequence[np.ndarray | None], results: Sequence[TensorType]) -> bool:
+    if node.op != "Cast" or (codes := arrays[0]) is None or codes.size < MANY_CODES:
+        return False
+    return codes.dtype.itemsize == 1 and not DType.of(codes.dtype).is_float and results[0].dtype.is_float
 
 
 def work_of(node: Node, sizes: Sequence[int], results: Sequence[TensorType]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler.forms.attention import RUN, Attention, as_few_queries, own_scores, partial_softmax, stored
-from compiler.forms.key_bounds import ABSORBS, key_bounds
 from compiler.fuse.draft import bind
 from compiler.fuse.key_ends import call_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
@@ -35,14 +34,10 @@ class KeyParts:
 def in_key_parts(kernels: KernelGraph, call: Call, count: int) -> KeyParts | None:
     """A call with its keys in so many parts.
 
-    None where it is no attention of few queries, where some part would have no key, and where the scores of keys that a
-    mask leaves out may be as large as others.
+    None where it is no attention of few queries, and where some part would have no key.
     """
     view = as_few_queries(call.kernel)
     if view is None or view.part is not None or view.keys.extent <= (count - 1) * RUN:
-        return None
-    masked = key_bounds(view)
-    if masked.bounds and masked.lowest > ABSORBS:
         return None
     part, numbers = Axis("part", count), TensorType(DType.F32, (count, *(axis.extent for axis in view.kernel.shared)))
     slots = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -65,11 +66,15 @@ class Panels:
         panels = -(-self.columns // self.panel)
         packed = np.zeros((len(self.starts), panels, self.depth, self.panel), np.float32)
         for batch, start in zip(packed, self.starts, strict=True):
-            matrix = strided(constant.astype(np.float32, copy=False), self.source, start)
-            wide = np.zeros((self.depth, panels * self.panel), np.float32)
-            wide[:, : self.columns] = matrix.reshape(self.depth, self.columns)
-            batch[:] = wide.reshape(self.depth, panels, self.panel).transpose(1, 0, 2)
+            for panel, columns in zip(batch, self.each(constant, start), strict=True):
+                panel[:, : columns.shape[1]] = columns
         return packed
+
+    def each(self, constant: np.ndarray, start: int) -> Iterator[np.ndarray]:
+        """Of one batch, which begins at `start`, the columns of each panel as [depth, up to `panel`]."""
+        matrix = strided(constant.astype(np.float32, copy=False), self.source, start).reshape(self.depth, self.columns)
+        for first in range(0, self.columns, self.panel):
+            yield matrix[:, first : first + self.panel]
 
 
 def strided(constant: np.ndarray, source: tuple[tuple[int, int], ...], offset: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from compiler.ir.tensor import Dim, DType, Shape, TensorType, broadcast, static
 from compiler.ops.arrays import as_array
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.pieces import InPieces, Pieces, regions
 from compiler.ops.quantised import requantise, requantised, zeroed
 from compiler.ops.slots import (
     accumulator_of,
@@ -109,9 +110,16 @@ def _define_matmul(node: Node, types: Types, outputs: tuple[TensorType, ...]) ->
     return Kernel("MatMul", input_slots(types), output_slots(outputs), blocks, shared=nest.shared)
 
 
-def _reference_matmul(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    a, b = map(at_least_f32, arrays_at(arrays, 0, 1))
-    return (as_array(np.matmul(a, b)),)
+def _pieces_matmul(node: Node, arrays: Arrays) -> Pieces:
+    """Whole, but for a matrix of fewer bits than its other operand, some columns of which are widened at a time."""
+    a, b = arrays_at(arrays, 0, 1)
+    a = at_least_f32(a)
+    if b.ndim != 2 or b.dtype.itemsize >= a.dtype.itemsize:
+        return Pieces.of(as_array(np.matmul(a, at_least_f32(b))))
+    rows = tuple(slice(None) for _ in a.shape[:-1])
+    columns = (at for (at,) in regions(b.shape[1:], b.shape[0]))
+    parts = (((*rows, at), as_array(np.matmul(a, b[:, at].astype(a.dtype)))) for at in columns)
+    return Pieces((*a.shape[:-1], b.shape[1]), a.dtype, parts)
 
 
 def _gemm_dims(node: Node, types: Types) -> tuple[Dim, Dim, Dim]:
@@ -288,7 +296,9 @@ def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("MatMul", _infer_matmul, _reference_matmul, _define_matmul, traits=Trait.CONTRACTION | Trait.LINEAR),
+    Operator(
+        "MatMul", _infer_matmul, InPieces(_pieces_matmul), _define_matmul, traits=Trait.CONTRACTION | Trait.LINEAR
+    ),
     Operator("Gemm", _infer_gemm, _reference_gemm, _define_gemm, traits=Trait.CONTRACTION | Trait.LINEAR),
     Operator(
         "MatMulInteger", _infer_integer, _reference_integer, _define_integer, traits=Trait.CONTRACTION | Trait.QUANTISED

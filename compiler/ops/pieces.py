@@ -32,6 +32,13 @@ class Pieces:
     parts: Iterator[tuple[Region, np.ndarray]]
     _result: np.ndarray | None = field(default=None, init=False, repr=False)
 
+    @classmethod
+    def of(cls, array: np.ndarray) -> Pieces:
+        """A result that is whole already."""
+        found = cls(array.shape, array.dtype, iter(()))
+        found._result = array
+        return found
+
     def assembly(self) -> Iterator[float]:
         """After each part how much of the result there is, from 0 to 1."""
         written, size = 0, math.prod(self.shape)

@@ -17,9 +17,11 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.small import FLOATS
 from compiler.ir.tensor import DType, Shape, TensorType, extent
+from compiler.ops.arrays import alike, as_array
 from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.pieces import InPieces, Pieces, Region, regions
 from compiler.ops.slots import arrays_at, given, input_slots, optional, output_slots, present
 from compiler.ops.traits import Trait
 
@@ -117,16 +119,18 @@ def _reshaped(place: tuple[Index, ...], type: TensorType) -> tuple[Index, ...]:
     return place if len(place) == type.rank else (Index.of(0),) * type.rank
 
 
-def _repeated(node: Node, array: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """For references: a scale or zero point spread over the shape of x."""
+def _repeated(node: Node, array: np.ndarray, x: np.ndarray, region: Region | None = None) -> np.ndarray:
+    """For references: a scale or zero point spread over the shape of x, or over a region of it."""
     per = _per(node, x.shape, array.shape)
     if per is None:
         return array.reshape(())
+    region = region or tuple(slice(0, extent) for extent in x.shape)
     axis, block = per
     if array.ndim == 1 and block == 1:
-        return array.reshape(-1, *(1,) * (x.ndim - axis - 1))
-    whole = np.repeat(array, block, axis=axis)
-    return whole[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
+        return array[region[axis]].reshape(-1, *(1,) * (x.ndim - axis - 1))
+    places = alike(np.arange(region[axis].start, region[axis].stop) // block, array)
+    whole = np.take(array, places, axis=axis)
+    return whole[tuple(slice(None) if at == axis else region[at] for at in range(whole.ndim))]
 
 
 def _reference_quantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -169,13 +173,18 @@ def _define_dequantize(node: Node, types: Types, outputs: tuple[TensorType, ...]
     return _map(node, types, outputs, axes, cast(value, outputs[0].dtype))
 
 
-def _reference_dequantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _pieces_dequantize(node: Node, arrays: Arrays) -> Pieces:
+    """In float64, some rows at a time: weights of a gigabyte are eight of it as whole numbers."""
     x, scale = arrays_at(arrays, 0, 1)
     zero = optional(arrays, 2)
     exact = np.float64 if DType.of(x.dtype) in FLOATS else np.int64
-    difference = x.astype(exact) - (0 if zero is None else _repeated(node, zero, x).astype(exact))
     precise = scale if scale.dtype.itemsize >= 4 else scale.astype(np.float32)
-    return (difference * _repeated(node, precise, x),)
+
+    def part(region: Region) -> np.ndarray:
+        less = 0 if zero is None else _repeated(node, zero, x, region).astype(exact)
+        return as_array((x[region].astype(exact) - less) * _repeated(node, precise, x, region))
+
+    return Pieces(x.shape, np.dtype(np.float64), ((region, part(region)) for region in regions(x.shape, 1)))
 
 
 def _infer_dynamic(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -233,6 +242,8 @@ def _reference_dynamic(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 OPERATORS: tuple[Operator, ...] = (
     Operator("QuantizeLinear", _infer_quantize, _reference_quantize, _define_quantize, traits=Trait.QUANTISED),
-    Operator("DequantizeLinear", _infer_dequantize, _reference_dequantize, _define_dequantize, traits=Trait.QUANTISED),
+    Operator(
+        "DequantizeLinear", _infer_dequantize, InPieces(_pieces_dequantize), _define_dequantize, traits=Trait.QUANTISED
+    ),
     Operator("DynamicQuantizeLinear", _infer_dynamic, _reference_dynamic, _define_dynamic, traits=Trait.QUANTISED),
 )

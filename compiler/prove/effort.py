@@ -19,6 +19,7 @@ from compiler.ir.tensor import TensorType
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.ops.pieces import PIECE_ELEMENTS
+from compiler.prove.reference import is_widened_late
 
 PRODUCT_S = 3e-10
 """Of a multiplication and an addition within a matrix product."""
@@ -121,7 +122,9 @@ def _functions(value: Expr) -> int:
 
 
 def _peak(graph: Graph, points: Sequence[int]) -> tuple[int, Node | None]:
-    """The most bytes at once, floats being WIDE, and the node that they are held for; constants are widened when read.
+    """The most bytes at once, floats being WIDE, and the node that they are held for.
+
+    Constants are widened when read, but for large ones that are read as they are, where they lie.
 
     The model's inputs are held once more as they are given, and its outputs as they are computed by the artifact.
     """
@@ -131,8 +134,9 @@ def _peak(graph: Graph, points: Sequence[int]) -> tuple[int, Node | None]:
     alive: dict[int, int] = {}
     peak, largest = given, None
     for position, node in enumerate(graph.nodes):
-        alive |= {value: _wide_bytes(graph.type(value)) for value in (*node.used, *node.outputs)}
-        own = sum(alive[value] for value in {*node.used, *node.outputs})
+        held_here = {value for value in (*node.used, *node.outputs) if not is_widened_late(graph, node, value)}
+        alive |= {value: _wide_bytes(graph.type(value)) for value in held_here}
+        own = sum(alive[value] for value in held_here)
         pieces = PIECES * WIDE * min(PIECE_ELEMENTS, points[position])
         held = given + sum(alive.values()) + TEMPORARIES * own + pieces
         if held > peak:

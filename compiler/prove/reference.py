@@ -11,9 +11,11 @@ import numpy as np
 from compiler.errors import InputsError, InternalError, Refusal, TilewrightError, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
+from compiler.ops import having
 from compiler.ops.arrays import as_array
 from compiler.ops.operator import Arrays, Operator
 from compiler.ops.pieces import InPieces, Pieces
+from compiler.ops.traits import Trait
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.region import evaluate_region
 
@@ -25,6 +27,13 @@ piece of one that is computed in pieces. What it raises ends the evaluation."""
 
 Guard = Callable[[Graph, Node, Sequence[int]], AbstractContextManager[None]]
 """What becomes of an error of a reference, which reads positions from inputs of these numbers."""
+
+
+WIDENED_LATE = having(Trait.MOVES) | {"MatMul"}
+"""Operators whose large constants are not widened beforehand: what they move is widened behind them, and a product
+widens a matrix piece by piece."""
+LARGE_BYTES = 1 << 24
+"""Of such a constant, as it is."""
 
 
 def unwatched(position: int, part: float) -> None:
@@ -90,7 +99,14 @@ def evaluate_graph(
             place: Callable[[int], np.ndarray], guard: Guard, node: Node = node, at: int = position
         ) -> tuple[np.ndarray, ...]:
             with guard(graph, node, ()):
-                arrays = tuple(None if value is None else place(value) for value in node.inputs)
+                arrays = tuple(
+                    None
+                    if value is None
+                    else graph.constants[value]
+                    if wide and module is None and value not in values and is_widened_late(graph, node, value)
+                    else place(value)
+                    for value in node.inputs
+                )
                 if nudge and rounds_to_small(graph, node):
                     arrays = (_nudged(arrays[0], nudge), *arrays[1:])
             if node.bodies:
@@ -110,6 +126,14 @@ def evaluate_graph(
             if last[value] == position and value not in wanted:
                 values.pop(value, None)
     return {value: here(value) for value in wanted}
+
+
+def is_widened_late(graph: Graph, node: Node, value: int) -> bool:
+    """Whether the float64 evaluation reads a constant of a node as it is, which may lie in a file."""
+    type = graph.type(value)
+    if value not in graph.constants or not _widens(type.dtype) or type.bytes < LARGE_BYTES:
+        return False
+    return node.op in WIDENED_LATE and (node.op != "MatMul" or (type.rank == 2 and value == node.inputs[1]))
 
 
 def rounds_to_small(graph: Graph, node: Node) -> bool:

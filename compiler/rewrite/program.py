@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from compiler.encodings.aside import aside
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph, Node, Value
 from compiler.rewrite.gain import VIEWS, TypeOf, Work, work
@@ -241,7 +242,7 @@ class Program(View):
                 pending += [maker for value in node.used if (maker := self.made_by.get(value)) is not None]
 
     def _add_constant(self, value: int, array: np.ndarray) -> None:
-        self.constants[value] = array
+        self.constants[value] = aside(array)
         if array.nbytes > SHARED_BYTES or value in self.outputs:
             return
         kept = self._by_content.setdefault((array.dtype.name, array.shape, array.tobytes()), value)

@@ -61,3 +61,40 @@ def test_an_artifact_holds_no_more_than_the_filters_and_computes_the_same_bits(t
             assert np.abs(expected - want).max() <= 1e-4 * np.abs(want).max()
             for one in (first, second):
                 np.testing.assert_array_equal(one.run({"x": x})["y"].view(np.uint32), expected.view(np.uint32))
+
+
+def quantised(path: Path) -> None:
+    """Convolutions of 3 by 3 and 5 by 5, whose filters are bytes with a scale for each channel."""
+    random, size = np.random.default_rng(8), (1, CHANNELS, SIZE, SIZE)
+    nodes, constants, value = [], {}, "x"
+    for at, taps in enumerate((3, 5, 3)):
+        dims = (CHANNELS, CHANNELS, taps, taps)
+        constants[f"codes{at}"] = random.integers(-127, 128, dims, np.int8)
+        constants[f"scales{at}"] = random.uniform(1e-4, 3e-4, CHANNELS).astype(np.float32)
+        nodes.append(helper.make_node("DequantizeLinear", [f"codes{at}", f"scales{at}"], [f"w{at}"], axis=0))
+        nodes.append(helper.make_node("Conv", [value, f"w{at}"], [f"sums{at}"], pads=[taps // 2] * 4))
+        nodes.append(helper.make_node("Relu", [f"sums{at}"], [f"y{at}"]))
+        value = f"y{at}"
+    graph = helper.make_graph(
+        nodes,
+        "quantised",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, size)],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, size)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+def test_filters_that_were_bytes_are_bytes_in_the_artifact_and_give_the_same_bits(tmp_path: Path) -> None:
+    model, small, ready = (tmp_path / name for name in ("model.onnx", "small.tw", "ready.tw"))
+    quantised(model)
+    kept = compile_file(model, small, OPTIONS)
+    whole = compile_file(model, ready, replace(OPTIONS, weights="ready"))
+    assert "winograd" in {call["tile"].split()[0] for call in calls(small)}
+    assert kept.weight_bytes < 1.1 * model.stat().st_size
+    assert whole.weight_bytes > 4 * model.stat().st_size
+    x = np.random.default_rng(2).standard_normal((1, CHANNELS, SIZE, SIZE)).astype(np.float32)
+    with Model(small) as one, Model(ready) as other:
+        np.testing.assert_array_equal(
+            one.run({"x": x})["y2"].view(np.uint32), other.run({"x": x})["y2"].view(np.uint32)
+        )

@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import tilewright
+from bench.generate.__main__ import main
 from bench.generate.codes import Coding
 from bench.generate.decoder import PAST, SEQUENCE, TOTAL, Attention, decoder
 from bench.generate.reference import reference_logits
@@ -150,3 +152,15 @@ def steps_of_one(attention: Attention, model: tilewright.Model) -> np.ndarray:
     text = Text(model, ports(model))
     first = text.read(TEXT[:PROMPT]).copy()
     return np.array([first, *(text.read([token]).copy() for token in TEXT[PROMPT:])])
+
+
+@pytest.mark.parametrize("coding", [Coding.INT8, Coding.FP16])
+def test_weights_may_lie_in_a_file_beside_the_model(coding: Coding, tmp_path: Path) -> None:
+    whole, apart = tmp_path / "whole.onnx", tmp_path / "apart.onnx"
+    for out, more in ((whole, []), (apart, ["--external"])):
+        assert main(["tiny", "--coding", coding, "--positions", "32", "--out", str(out), *more]) == 0
+    assert apart.stat().st_size < whole.stat().st_size / 2
+    one, other = (onnx.load(out).graph for out in (whole, apart))
+    assert one.node == other.node
+    for first, second in zip(one.initializer, other.initializer, strict=True):
+        np.testing.assert_array_equal(numpy_helper.to_array(first), numpy_helper.to_array(second), first.name)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.codegen.coded import LEAST_CODED, PLAIN, Expansion, coded
+from compiler.codegen.coded import LEAST_CODED, PLAIN, SCALED, Expansion, coded
 from compiler.codegen.weights import Weights
 from compiler.encodings.aside import Octets
 from compiler.encodings.codebook import CHUNK
@@ -17,6 +17,12 @@ def dense(expansion: Expansion, octets: Octets) -> np.ndarray:
     if expansion.bits == PLAIN:
         return np.frombuffer(octets, np.uint32, expansion.count, expansion.place)
     lanes = expansion.lanes
+    if expansion.bits == SCALED:
+        panels = expansion.count // (expansion.depth * lanes)
+        scales = np.frombuffer(octets, np.float32, panels * lanes, expansion.place).reshape(panels, 1, lanes)
+        numbers = np.frombuffer(octets, np.int8, expansion.count, expansion.place + scales.nbytes)
+        found = scales * numbers.reshape(panels, -1, lanes).astype(np.float32)
+        return np.asarray(found.reshape(-1).view(np.uint32))
     books = expansion.count // expansion.depth
     book = np.frombuffer(octets, np.uint32, books << expansion.bits, expansion.place)
     indices = np.frombuffer(octets, np.uint8, offset=expansion.place + book.nbytes)
@@ -71,6 +77,35 @@ def test_each_column_of_panels_may_have_a_codebook(values: int, bits: int) -> No
     assert weights.size < filters.nbytes * 1.2 * (bits / 32 + (4 << bits) / (4 * depth)) + 64
     packed = panels.pack(filters).reshape(-1).view(np.uint32)
     np.testing.assert_array_equal(dense(one, weights.bytes()), packed)
+
+
+def scaled(depth: int, channels: int) -> np.ndarray:
+    """float32[channels, depth]: numbers of 8 bits, each channel's with a scale of its own, and a channel of zeros."""
+    rng = np.random.default_rng(4)
+    numbers = rng.integers(-127, 128, (channels, depth)).astype(np.float32)
+    return np.asarray(numbers * np.append(rng.uniform(1e-3, 2, channels - 1), 0).astype(np.float32)[:, None])
+
+
+def test_numbers_of_8_bits_with_a_scale_for_each_column_are_stored_so_to_the_bit() -> None:
+    """Too many values in each column of 300 for a codebook to pay."""
+    depth, channels = 300, 70
+    filters = scaled(depth, channels)
+    filters[filters == 0] = 0  # not -0
+    panels = Panels((0,), depth, channels, 16, ((depth, 1), (channels, depth)))
+    packed = panels.pack(filters)
+    weights = Weights(small=True)
+    weights.place(Buffer.whole(0, TensorType(DType.F32, filters.shape)), filters, panels)
+    (one,) = weights.expansions
+    assert (one.bits, one.depth, one.lanes, one.count) == (SCALED, depth, 16, 80 * depth)
+    assert weights.size <= 80 * depth + 4 * 80 + 64
+    np.testing.assert_array_equal(dense(one, weights.bytes()), packed.reshape(-1).view(np.uint32))
+    spoiled = packed.copy()
+    for value in (np.nextafter(packed[0, 1, 5, 3], np.float32(9)), np.float32(np.nan), np.float32("inf")):
+        spoiled[0, 1, 5, 3] = value
+        assert coded(spoiled, panels) is None
+    minus_zero = packed.copy()
+    minus_zero[0, -1, 0, -1] = -0.0
+    assert coded(minus_zero, panels) is None
 
 
 def test_elements_at_the_end_that_are_a_value_too_many_are_stored_as_they_are() -> None:

@@ -47,10 +47,8 @@ def test_parts_added_up_mean_what_the_call_meant() -> None:
         kernels, call = attention_of(form)
         for count in (2, 3):
             cut = in_key_parts(kernels, call, count)
-            assert (cut is None) is (form.mask in CHOSEN and form.lowest > ABSORBS)
-            if cut is None:
-                continue
-            seen += 1
+            assert cut is not None
+            seen += form.mask in CHOSEN and form.lowest > ABSORBS
             parts = with_parts(kernels, call, cut)
             parts.verify()
             random = np.random.default_rng(form.depth)
@@ -58,7 +56,7 @@ def test_parts_added_up_mean_what_the_call_meant() -> None:
             for got, want in zip(stepped(parts, arrays), stepped(kernels, arrays), strict=True):
                 largest = float(np.abs(want[np.isfinite(want)]).max(initial=1))
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6 * largest, err_msg=f"{form}\n{parts}")
-    assert seen > 20
+    assert seen > 10
 
 
 def cut_of(form: Form, count: int = 2) -> tuple[KernelGraph, Call, KeyParts]:
@@ -107,11 +105,3 @@ def test_keys_are_not_cut_where_a_part_would_have_none() -> None:
     kernels, call = attention_of(LONG)
     assert in_key_parts(kernels, call, 3) is not None
     assert in_key_parts(kernels, call, 4) is None
-
-
-@pytest.mark.parametrize(
-    ("mask", "lowest", "is_cut"), [("past", -65504.0, False), ("past", -np.inf, True), ("given", -65504.0, True)]
-)
-def test_keys_are_not_cut_where_those_that_are_not_read_may_count(mask: str, lowest: float, *, is_cut: bool) -> None:
-    kernels, call = attention_of(replace(LONG, mask=mask, lowest=lowest))
-    assert (in_key_parts(kernels, call, 2) is not None) is is_cut

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from compiler.ir.graph import Node
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Arrays, Operator
-from compiler.prove.reference import evaluate_graph
+from compiler.prove.reference import evaluate_graph, is_widened_late
 from tests.parse import parse_graph
 
 GRAPH = """graph(%0: f32[1, 2, 5, 6], %1: f32[4, 2, 3, 3], %2: f32[4], %3: f32[30, 7]) -> (%7, %8)
@@ -187,3 +188,28 @@ def test_what_a_watch_raises_between_pieces_ends_the_evaluation(monkeypatch: pyt
 
     with pytest.raises(Stop):
         evaluate_graph(parse_graph(GRAPH), arrays(), OPERATORS, watch=stop)
+
+
+WIDENED = """graph(%0: i64[2], %1: f32[4096, 1200], %2: f32[1200, 4096]) -> (%4)
+  %3: f32[2, 1200] = Gather(%1, %0) axis=0 from "rows"
+  %4: f32[2, 4096] = MatMul(%3, %2) from "product"
+"""
+
+
+def test_large_constants_are_not_widened_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 2**18)
+    graph, random = parse_graph(WIDENED), np.random.default_rng(7)
+    constants = {at: random.standard_normal(graph.type(at).dims, np.float32) for at in (1, 2)}
+    inputs = {0: np.array([5, 4095])}
+    graph = replace(graph, inputs=(0,), constants=constants)
+    assert all(is_widened_late(graph, node, node.used[at]) for node, at in zip(graph.nodes, (0, 1), strict=True))
+    assert not is_widened_late(graph, graph.nodes[1], 3)
+    tracemalloc.start()
+    try:
+        found = evaluate_graph(graph, inputs, OPERATORS)[4]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found, constants[1][inputs[0]].astype(np.float64) @ constants[2], rtol=1e-12, atol=1e-12)
+    assert found.dtype == np.float64
+    assert peak < 4 * 2**18 * found.itemsize < constants[2].nbytes

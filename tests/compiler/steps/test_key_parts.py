@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ def cut(form: Form, lanes: int, source: str = "model", meeting_s: float = 1e-6) 
         (2, {"heads": 2}, 1),
         (4, {"heads": 2}, 2),
         (2, {"keys": 2 * RUN}, 1),
-        (2, {"lowest": -65504.0}, 1),
+        (2, {"lowest": -65504.0}, 2),
         (2, {"across": True}, 2),
     ],
 )
@@ -91,8 +92,8 @@ def test_a_meeting_that_costs_more_than_it_saves_is_left_out() -> None:
 HEADS, WIDTH, KEYS = 3, 64, 4 * RUN + 10
 
 
-def attention(path: Path) -> Path:
-    """One query of each head over keys up to a place."""
+def attention(path: Path, lowest: float) -> Path:
+    """One query of each head over keys up to a place; scores of others are the lowest."""
     info = helper.make_tensor_value_info
     sizes = {"q": [1, HEADS, 1, WIDTH], "k": [1, HEADS, KEYS, WIDTH], "v": [1, HEADS, KEYS, WIDTH]}
     inputs = [info(name, TensorProto.FLOAT, dims) for name, dims in sizes.items()]
@@ -106,29 +107,37 @@ def attention(path: Path) -> Path:
         ("MatMul", ["weights", "v"], "y", {}),
     )
     nodes = [helper.make_node(op, reads, [made], **attrs) for op, reads, made, attrs in steps]
-    constants: dict[str, np.ndarray] = {"places": np.arange(KEYS), "lowest": np.array(-3e38, np.float32)}
+    constants: dict[str, np.ndarray] = {"places": np.arange(KEYS), "lowest": np.array(lowest, np.float32)}
     held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "attention", inputs, [info("y", TensorProto.FLOAT, sizes["q"])], held)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return path
 
 
+@pytest.mark.parametrize("lowest", [-3e38, -10000.0, -20.0])
 def test_an_artifact_whose_lanes_share_the_keys_of_heads_is_right_at_any_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lowest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of keys that are left out nothing is read, unless a score is as low as theirs."""
     monkeypatch.setattr("compiler.steps.key_parts.LEAST_GAIN", -10.0)
     artifact = tmp_path / "model.tw"
-    compile_file(attention(tmp_path / "model.onnx"), artifact, CompileOptions(threads=2, tuning_budget_s=0))
+    compile_file(attention(tmp_path / "model.onnx", lowest), artifact, CompileOptions(threads=2, tuning_budget_s=0))
     with zipfile.ZipFile(artifact) as packed:
         calls = json.loads(packed.read("plan.json"))["calls"]
     assert [call["tiles"] for call in calls if call["blocking"]["algorithm"] == "few_queries"] == [2 * HEADS]
     random = np.random.default_rng(3)
     q, k, v = (random.normal(size=(HEADS, count, WIDTH)) for count in (1, KEYS, KEYS))
     scores = q @ k.swapaxes(1, 2)
-    given = {name: array[None].astype(np.float32) for name, array in (("q", q), ("k", k), ("v", v))}
     with Model(artifact) as model:
-        for last in (0, RUN - 1, RUN, KEYS - 1, -1):
-            masked = np.where(np.arange(KEYS) <= last, scores, -3e38)
+        for last, factor in itertools.product((0, RUN - 1, RUN, KEYS - 1, -1), (1.0, -(2.0**20))):
+            masked = np.where(np.arange(KEYS) <= last, factor * scores, np.float64(np.float32(lowest)))
             weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
+            wanted = weights @ v / weights.sum(axis=-1, keepdims=True)
+            unread = np.zeros(KEYS, np.bool_)
+            if last >= 0 and masked.max(axis=-1).min() > lowest + 200:
+                unread[last + 1 :] = True
+            held = [np.where(unread[:, None], np.nan, one) for one in (k, v)]
+            arrays = zip(("q", "k", "v"), (factor * q, *held), strict=True)
+            given = {name: array[None].astype(np.float32) for name, array in arrays}
             got = model.run({**given, "last": np.full((1, 1, 1, 1), last)})["y"][0]
-            np.testing.assert_allclose(got, weights @ v / weights.sum(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4, err_msg=f"{last} {factor}")

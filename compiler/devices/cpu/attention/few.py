@@ -6,7 +6,8 @@ values, the scale of a cache in int8, is that of a score or of a weight. The sof
 and Gimelshein, arXiv 1805.02867), and the weights of a block are multiplied with its values in rows.
 
 Where the mask is a comparison with the place of a key (`compiler.forms.key_bounds`), keys that it leaves out for all
-rows are not read once every row has a score so far above the mask's that the weights of such keys are 0.
+rows are not read once every row has a score so far above the mask's that the weights of such keys are 0. Whatever the
+mask is, values are read of no block all of whose scores are so far below others that their weights are 0.
 
 Where lanes share the keys of a head (`compiler.fuse.key_parts`) a task has a part of them, and what becomes of it are
 the sums as they are, with the largest score and the sum of weights (flash decoding: Dao, Haziza, Massa and Sizov 2023).
@@ -30,7 +31,7 @@ from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_funct
 from compiler.devices.cpu.codegen.strips import copy_row, strips
 from compiler.forms.attention import RUN, Attention, apart
 from compiler.forms.contraction import axes_of
-from compiler.forms.key_bounds import key_bounds
+from compiler.forms.key_bounds import ABSORBS, key_bounds
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.ir.index import Axis, row_major
 from compiler.ir.tensor import DType
@@ -76,6 +77,11 @@ class FewQueries(Lowering):
         self.along = along
 
     @property
+    def needs_witness(self) -> bool:
+        """Whether a part of the keys may have none but those that a mask leaves out, which might be as large."""
+        return self.view.part is not None and bool(self.masked.bounds) and self.masked.lowest > ABSORBS
+
+    @property
     def grid(self) -> TaskGrid:
         """A task is a head of keys with all rows that share it."""
         return TaskGrid(self.view.kernel, one_by_one(self.view.batch))
@@ -92,11 +98,14 @@ class FewQueries(Lowering):
             what = "[row][key]: scores of a block, then their exponentials"
             frame.region("float", "scores", DType.F32.bytes * self.rows * self.block, what)
             frame.region("float", "sums", DType.F32.bytes * self.rows * self.width, "[row][column]")
-            writer.line(f"float largest[{self.rows}], total[{self.rows}], scale[{self.rows}];")
+            names = ("largest", "total", "scale", "fresh", *(("seen",) if self.needs_witness else ()))
+            writer.line(f"float {', '.join(f'{name}[{self.rows}]' for name in names)};")
             with frame.trimming.tasks(self.grid):
                 decode(writer, view.batch, "tile")
                 self._copy_queries()
                 self._start()
+                if self.needs_witness:
+                    self._witness()
                 self._key_blocks()
                 self._results()
         return Lowered(
@@ -135,6 +144,18 @@ class FewQueries(Lowering):
             writer.line("if (first < past && past > to) to = past;")
         writer.line("if (from > to) from = to;")
 
+    def _witness(self) -> None:
+        """seen[row] = the largest score of the first keys that count, which some part has.
+
+        Above the mask's number it shows what a part by itself may not: that keys which are left out have weights of 0.
+        """
+        writer = self.writer
+        writer.line(f"for (long row = 0; row < {self.rows}; row++) seen[row] = -INFINITY;")
+        with writer.block("if (from < to)"):
+            writer.line(f"const long first_key = from, count = tw_least_of(to - from, {self.block});")
+            self._scores()
+            writer.line(f"memcpy(seen, fresh, {DType.F32.bytes * self.rows});")
+
     def _key_blocks(self) -> None:
         """All blocks of keys; those that the bounds leave out only where a row needs them."""
         writer, extent = self.writer, self.view.keys.extent
@@ -145,17 +166,17 @@ class FewQueries(Lowering):
         with writer.block("for (long run = 0; run < 3; run++)"):
             lowest = literal(self.masked.lowest + VANISHES, DType.F32)
             writer.line("long sure = run > 0;")
-            elsewhere = "firsts[row] < pasts[row] || " if self.view.part else ""
+            elsewhere = ""
+            if self.view.part:
+                elsewhere = f"seen[row] > {lowest} || " if self.needs_witness else "firsts[row] < pasts[row] || "
             writer.line(f"for (long row = 0; row < {self.rows}; row++) sure &= {elsewhere}largest[row] > {lowest};")
             writer.line("if (sure) break;")
             self._run_of_blocks("runs[run][0]", "runs[run][1]")
 
     def _run_of_blocks(self, begin: str, end: str) -> None:
         with self._each_block(begin, end):
-            if self.along == self.view.keys:
-                self._scores_along_keys()
-            else:
-                self._scores_along_depth()
+            self._scores()
+            self.writer.line("if (!counts) continue;")
             self._exponentials()
             self._mixed()
 
@@ -175,6 +196,31 @@ class FewQueries(Lowering):
             yield
 
     # Scores
+
+    def _scores(self) -> None:
+        """Those of a block, after their maps, with the largest of each row; `counts`: whether some weight is not 0."""
+        writer = self.writer
+        if self.along == self.view.keys:
+            self._scores_along_keys()
+        else:
+            self._scores_along_depth()
+        writer.line("int counts = 0;")
+        with self._each_row():
+            writer.line(f"float *const line = scores + row * {self.block};")
+            writer.line("vf most = tw_splat(-INFINITY);")
+            writer.line("long at = 0;")
+            with writer.block("for (; at + TW_LANES <= count; at += TW_LANES)"):
+                value = self._mapped(Vector(self.view.keys))
+                writer.line(f"tw_store(line + at, {value});")
+                writer.line(f"most = tw_max({value}, most);")
+            with writer.block("if (at < count)"):
+                writer.line("const long live = count - at;")
+                value = self._mapped(Vector(self.view.keys, "live"))
+                writer.line(f"const vf last = tw_first_n({value}, live, tw_splat(-INFINITY));")
+                writer.line("tw_store(line + at, last);")
+                writer.line("most = tw_max(last, most);")
+            writer.line("fresh[row] = tw_greatest(most);")
+            writer.line(f"counts |= !(fresh[row] < largest[row] - {literal(VANISHES, DType.F32)}); /* also of a NaN */")
 
     def _row_tiles(self, most: int) -> list[range]:
         """The rows of each register tile."""
@@ -269,26 +315,14 @@ class FewQueries(Lowering):
     # The softmax
 
     def _exponentials(self) -> None:
-        """In place of the scores, with their maps; what earlier blocks gave is to be scaled to the new maximum."""
+        """In place of the scores; what earlier blocks gave is to be scaled to the new maximum."""
         writer = self.writer
         with self._each_row():
             writer.line(f"float *const line = scores + row * {self.block};")
-            writer.line("vf most = tw_splat(largest[row]);")
-            writer.line("long at = 0;")
-            with writer.block("for (; at + TW_LANES <= count; at += TW_LANES)"):
-                value = self._mapped(Vector(self.view.keys))
-                writer.line(f"tw_store(line + at, {value});")
-                writer.line(f"most = tw_max({value}, most);")
-            with writer.block("if (at < count)"):
-                writer.line("const long live = count - at;")
-                value = self._mapped(Vector(self.view.keys, "live"))
-                writer.line(f"const vf last = tw_first_n({value}, live, tw_splat(-INFINITY));")
-                writer.line("tw_store(line + at, last);")
-                writer.line("most = tw_max(last, most);")
-            writer.line("const float was = largest[row], now = tw_greatest(most);")
+            writer.line("const float was = largest[row], now = fresh[row] <= was ? was : fresh[row];")
             writer.line("const float shift = now == -INFINITY ? 0 : now;")
             writer.line("vf sum = {0};")
-            with writer.block("for (at = 0; at < count; at += TW_LANES)"):
+            with writer.block("for (long at = 0; at < count; at += TW_LANES)"):
                 writer.line("const vf power = tw_exp_normal(tw_load(line + at) - shift);")
                 writer.line(f"tw_store(line + at, power{self._scale_of_values()});")
                 writer.line("sum += power;")

@@ -1,7 +1,7 @@
 /* Constants that the file of weights holds as less than kernels read: they are made once, when an instance is made.
  *
  * model.c defines, before including this file, MADE_BYTES, and the tables `expansions` of constants of few values, held as codebooks and
- * indices, `filters` of those that are transformed, and `repackings` of matrices in panels of other extents. What is
+ * indices, or as numbers and scales, `filters` of those that are transformed, and `repackings` of matrices in panels of other extents. What is
  * made lies right before the file's first byte, so that places of both kinds are counted from there. */
 #pragma once
 #include <string.h>
@@ -53,6 +53,15 @@ static void expand(const struct expansion *one, char *first) {
         return;
     }
     const long panels = one->count / (one->depth * one->lanes);
+    if (one->bits < 0) { /* numbers of 8 bits with a scale for each column */
+        const float *scales = (const float *)book;
+        const int8_t *number = (const int8_t *)(scales + panels * one->lanes);
+        float *to = (float *)dense;
+        for (long panel = 0; panel < panels; panel++, scales += one->lanes)
+            for (long row = 0; row < one->depth; row++)
+                for (long lane = 0; lane < one->lanes; lane++) *to++ = scales[lane] * (float)*number++;
+        return;
+    }
     const uint8_t *const indices = (const uint8_t *)(book + ((panels * one->lanes) << one->bits));
     const int each = 8 / one->bits, mask = (1 << one->bits) - 1;
     long at = 0;

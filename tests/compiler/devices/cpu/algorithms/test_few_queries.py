@@ -113,6 +113,41 @@ def test_keys_that_a_mask_leaves_out_for_all_rows_are_not_read(mask: str, first:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("lowest", [-10000.0, -1e9, -np.inf])
+@pytest.mark.parametrize("new", [1, 4])
+def test_values_are_not_read_of_blocks_in_which_a_given_mask_leaves_no_weight(lowest: float, new: int) -> None:
+    case = case_of(Form(new=new, mask="added", keys=64, columns=20), 5)
+    found, spoiled = [], []
+    for slot, array in zip(case.kernel.inputs, case.inputs, strict=True):
+        changed = array.copy()
+        if slot.type.dims[-2:] == (new, 64):
+            changed[..., 20:] = lowest
+        found.append(changed)
+        spoiled.append(changed.copy())
+        if slot.type.dims[-2:] == (64, 20):
+            spoiled[-1][..., 32:, :] = np.nan
+    tile, lanes = few_queries_tiles(case.workload, this_machine(), 1)[0].tile, this_machine().vector_floats
+    blocks = Level("block", (("m", tile.extent("block", "m")), ("n", lanes)))
+    tile = replace(tile, levels=tuple(blocks if one.name == "block" else one for one in tile.levels))
+    drawn = [replace(case, tile=tile, inputs=tuple(one)) for one in (found, spoiled)]
+    check(drawn[:1], this_machine())
+    library = Library.of(drawn, this_machine(), "-O1")
+    (want,), (got,) = (library.run(at, one) for at, one in enumerate(drawn))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_score_that_is_no_number_counts_however_low_the_rest_of_its_block_is() -> None:
+    case = case_of(Form(mask="added", keys=64, columns=20), 5)
+    inputs = []
+    for slot, array in zip(case.kernel.inputs, case.inputs, strict=True):
+        changed = array.copy()
+        if slot.type.dims[-2:] == (1, 64):
+            changed[..., 20:], changed[..., 50] = -np.inf, np.nan
+        inputs.append(changed)
+    case = replace(case, tile=few_queries_tiles(case.workload, this_machine(), 1)[0].tile, inputs=tuple(inputs))
+    assert np.isnan(Library.of([case], this_machine(), "-O1").run(0, case)[0]).all()
+
+
 @pytest.mark.parametrize("number", [-np.inf, np.nan, -3e38])
 def test_keys_are_read_where_scores_that_are_seen_are_as_low_as_those_that_are_not(number: float) -> None:
     """The weights of masked keys are then no zeros, or no numbers."""
