@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from compiler.devices.cpu.emulation.model import emulated_model
 from compiler.devices.cpu.target import PROFILES, resolve_for
 from compiler.errors import OptionsError, ToolchainMissing
 from compiler.pack.loader import Model, WrongMachine
-from tests.compiler.libraries import read_mach_o, read_pe
+from tests.compiler.libraries import Library, read_mach_o, read_pe
 from tests.compiler.networks import Network
 from tests.compiler.test_pipeline_arm import compiled, quantised_network
 from tests.compiler.test_pipeline_wasm import looped, of_zoo
@@ -175,6 +176,22 @@ def test_constants_that_are_made_when_it_is_loaded_are_made_in_memory_of_its_own
     assert report.errors[0].max_relative <= report.tolerance
 
 
+@pytest.mark.parametrize(("system", "read"), [("windows", read_pe), ("macos", read_mach_o)])
+def test_a_program_that_carries_states_exports_what_runs_from_them(
+    system: str, read: Callable[[bytes], Library], tmp_path: Path
+) -> None:
+    zig()
+    net = Network()
+    h = net.input(1, 8)
+    model = net.model([net.node("Tanh", [net.node("MatMul", [h, net.weight(8, 8)], (1, 8))], (1, 8))])
+    carry = {model.graph.output[0].name: model.graph.input[0].name}
+    _, artifact = compiled(bytes(model.SerializeToString()), tmp_path, target=V3, system=system, carry=carry)
+    (program,) = (name for name in json.loads(member(artifact, "manifest.json"))["files"] if name.startswith("model.d"))
+    assert {"tw_state_create", "tw_state_run", "tw_state_reset", "tw_state_destroy"} <= read(
+        member(artifact, program)
+    ).exports
+
+
 @pytest.mark.parametrize(("target", "machine"), [("cpu:aarch64-bf16", 0x0100000C), (V3, 0x01000007)])
 def test_a_network_for_macos_is_a_library_that_needs_the_system_alone(
     target: str, machine: int, tmp_path: Path
@@ -222,6 +239,30 @@ def test_another_systems_loader_names_the_option_that_makes_one_for_it(
     with pytest.raises(WrongMachine, match="is for aarch64, this machine is x86_64") as caught:
         Model(macos)
     assert f"--target {V3} --system macos" in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the library is for Linux")
+def test_a_file_that_the_system_keeps_while_its_library_is_open_goes_with_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, artifact = compiled(small(), tmp_path)
+    kept, real = list[str](), os.unlink
+
+    def unlink(path: str) -> None:
+        if path in kept:
+            real(path)
+        else:
+            kept.append(path)
+            raise PermissionError(path)
+
+    monkeypatch.delattr(os, "memfd_create")
+    with Model(artifact) as model:
+        monkeypatch.setattr(os, "unlink", unlink)
+        with Model(artifact):
+            assert [Path(path).suffix for path in kept] == [".so"]
+            assert Path(kept[0]).exists()
+        assert not Path(kept[0]).exists()
+        assert model.run(model.random_inputs())
 
 
 @pytest.mark.parametrize(
