@@ -126,6 +126,8 @@ def compilable(compiler: str) -> list[str]:
 
 @lru_cache
 def _makes(compiler: Toolchain, profile: CpuTarget) -> bool:
+    if compiler.is_zig:  # it knows all processors; to try one builds a C library first, for up to a minute
+        return True
     try:
         build_library(PROBE, profile, compiler, jobs=1)
     except MachineError:
