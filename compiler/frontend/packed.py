@@ -103,12 +103,20 @@ def in_blocks(site: Site) -> Expansion:
         raise Unsupported("its blocks are no numbers of 2, 4 or 8 bits", AGAIN)
     packed, scales = site.known(1, "B"), site.known(2, "scales")
     blocks = -(-columns // block)
-    if packed is None or scales is None or packed.dtype != np.uint8 or scales.size != rows * blocks:
-        raise Unsupported("its scales do not fit its blocks", AGAIN)
+    if packed is None or scales is None or packed.dtype != np.uint8:
+        raise Unsupported("its B is no constant of bytes, or its scales are none", AGAIN)
+    if scales.size != rows * blocks:
+        raise Unsupported(
+            f"it has {scales.size} scales, and {rows} rows of {blocks} blocks need {rows * blocks}", AGAIN
+        )
     if (held := packed.size // rows * 8 // bits) < blocks * block or packed.size % rows:
         raise Unsupported(f"B holds {held} numbers a row, where {blocks * block} are needed", AGAIN)
     zeros: np.ndarray = np.full((rows, blocks), 2.0 ** (bits - 1), np.float32)
     if (given := site.known(3, "zero_points")) is not None:
+        each = -(-blocks * bits // 8) if given.dtype == np.uint8 else blocks
+        if given.size != rows * each:
+            needed = f"{rows} rows of {blocks} blocks need {rows * each}"
+            raise Unsupported(f"its zero_points have {given.size} elements, and {needed}", AGAIN)
         flat = unpacked(given.reshape(rows, -1), bits) if given.dtype == np.uint8 else given.reshape(rows, -1)
         zeros = flat[:, :blocks].astype(np.float32)
     order, of = _order(site, columns, blocks, block)
@@ -185,10 +193,14 @@ def table(site: Site) -> Expansion:
         raise Unsupported("its table is packed along another axis than the last", AGAIN)
     codes = unpacked(data, bits) if is_packed else data
     middle = 2.0 ** (bits - 1) if is_packed else 0.0
+    blocks = tuple(-(-dim // block) if at == axis else dim for at, dim in enumerate(codes.shape))
+    held = (*blocks[:-1], -(-blocks[-1] * bits // 8)) if is_packed else blocks
+    for name, array, wanted in (("scales", scales, blocks), ("zero_points", zeros, held)):
+        if array is not None and array.shape != wanted:
+            needed = f"blocks of {block} of {list(codes.shape)} numbers need {list(wanted)}"
+            raise Unsupported(f"its {name} are {list(array.shape)}, and {needed}", AGAIN)
     if zeros is not None and is_packed and bits < 8:
         zeros = unpacked(zeros, bits)[..., : scales.shape[-1]]
-    if scales.shape[axis] * block < codes.shape[axis]:
-        raise Unsupported(f"{scales.shape[axis]} blocks of {block} do not fit {codes.shape[axis]} numbers", AGAIN)
     composition = Composition(site)
     if is_packed and data.ndim == 2 and (axis, along) == (1, 0) and codes.shape[1] == scales.shape[1] * block:
         return composition.gives(_rows(site, composition, (data, scales, zeros), bits))

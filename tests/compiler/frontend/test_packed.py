@@ -130,6 +130,38 @@ def test_activations_of_a_half_type_are_multiplied_by_weights_that_are_not_round
     assert np.abs(got - want).max() <= 2**-11 * np.abs(want).max()
 
 
+@pytest.mark.parametrize(
+    ("scales", "zeros", "reason"),
+    [
+        (11, 6, "it has 11 scales, and 6 rows of 2 blocks need 12"),
+        (12, 5, "its zero_points have 5 elements, and 6 rows of 2 blocks need 6"),
+        (12, 48, "its zero_points have 48 elements, and 6 rows of 2 blocks need 6"),
+    ],
+)
+def test_scales_and_zero_points_that_do_not_fit_the_blocks_of_a_matrix_are_refused(
+    scales: int, zeros: int, reason: str
+) -> None:
+    attrs = {"bits": 4, "block_size": 16, "K": 32, "N": 6}
+    arrays: list[np.ndarray] = [WIDE, BLOCKS, np.ones(scales, np.float32), np.zeros(zeros, np.uint8)]
+    assert refusal("MatMulNBits", arrays, attrs, 1, MS, constants=(1, 2, 3)).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("scales", "zeros", "reason"),
+    [
+        ((6, 2), (7, 1), "its scales are [6, 2], and blocks of 16 of [7, 32] numbers need [7, 2]"),
+        ((7, 2), (7, 2), "its zero_points are [7, 2], and blocks of 16 of [7, 32] numbers need [7, 1]"),
+        ((7, 2), (6, 1), "its zero_points are [6, 1], and blocks of 16 of [7, 32] numbers need [7, 1]"),
+    ],
+)
+def test_scales_and_zero_points_that_do_not_fit_the_blocks_of_a_table_are_refused(
+    scales: tuple[int, ...], zeros: tuple[int, ...], reason: str
+) -> None:
+    attrs = {"block_size": 16, "quantize_axis": 1, "bits": 4}
+    arrays = [np.zeros((7, 16), np.uint8), np.array([2]), np.ones(scales, np.float32), np.zeros(zeros, np.uint8)]
+    assert refusal("GatherBlockQuantized", arrays, attrs, 1, MS, constants=(0, 2, 3)).reason == reason
+
+
 def test_weights_in_blocks_must_be_known() -> None:
     attrs = {"bits": 4, "block_size": 16, "K": 32, "N": 6}
     assert "'B' must be known" in refusal("MatMulNBits", [WIDE, BLOCKS, OF_BLOCKS], attrs, 1, MS).reason
