@@ -36,13 +36,6 @@ def aside(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(content, np.uint8).view(array.dtype).reshape(array.shape)
 
 
-def ahead(array: np.ndarray) -> None:
-    """Asks the system to read a mapped array as a whole: who reads it across its rows would wait for each page."""
-    content = _mapping(array)
-    if content is not None and (advice := getattr(mmap, "MADV_WILLNEED", None)) is not None:
-        content.madvise(advice)
-
-
 def together(pieces: Sequence[Octets]) -> Octets:
     """Pieces behind each other, in a file like that of an array if they are large and there is room."""
     if sum(map(len, pieces)) >= LEAST_BYTES:

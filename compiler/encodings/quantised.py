@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from compiler.encodings.aside import ahead
 from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.finding import MEGABYTE, Reported
 from compiler.encodings.found import Found
@@ -207,7 +206,6 @@ def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
 
 def _every(constant: np.ndarray) -> tuple[Quantised, ...]:
     """For each axis of a matrix that has such blocks."""
-    ahead(constant)
     found = (_along(constant, axis) for _, axis in pairs_of_axes(constant))
     return tuple(one for one in found if one is not None)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.encodings.aside import ahead
 from compiler.encodings.quantised import grid_of
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -89,7 +88,6 @@ class QuantisedPanels:
 
         Raises ValueError where a block's values are on no grid of so many bits.
         """
-        ahead(constant)
         panels, packed = self.panels, np.empty((self.elements // self.panel_bytes, self.panel_bytes), np.uint8)
         for one, columns in zip(packed, panels.each(constant, panels.starts[0]), strict=True):
             one[:] = self._packed(columns)
