@@ -9,7 +9,7 @@ from tests.proofs.attempt import attempt
 from tests.proofs.catalogue import SUBJECTS
 from tests.proofs.instances import LITERAL
 from tests.proofs.kept import NOT, SIZES, WINDOWS, kept
-from tests.proofs.mistakes import MISTAKES, Mistake, example_of
+from tests.proofs.mistakes import MISTAKES, Mistake, changed, example_of
 from tests.proofs.reasons import REASONS
 from tests.seeds import each
 
@@ -42,6 +42,7 @@ def test_a_sample_is_proved_again(rule: str) -> None:
 def test_there_are_twenty_mistakes_each_in_one_place() -> None:
     assert len(MISTAKES) >= 20
     assert len(set(MISTAKES)) == len(MISTAKES)
+    assert all(changed(mistake).name == mistake.rule for mistake in MISTAKES)
 
 
 @each(random.Random(46).sample(MISTAKES, 6), name="mistake")
