@@ -10,7 +10,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment running demo up test test-rest test-all quick cuda-double ptx-check arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
+.PHONY: help environment running demo up test test-rest test-all quick cuda-double ptx-check arm-check torture mutants prove-rules fuzz screens page-figures check bench replay replay-kernels gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -60,6 +60,9 @@ torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --
 
 mutants: environment ## changes that tests should notice: ARGS='--room compiler/fuse --seed 7'; see docs/contributing.md
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+prove-rules: environment ## rewrite rules shown by a solver for all sizes, and mistakes in rules found by it: minutes; ARGS='--only slice'
+	$(BIN)/python -m tests.proofs $(ARGS)
 
 fuzz: environment ## random models for a time, each compiled, run, judged: ARGS='--seconds 600 --seed 7'
 	$(BIN)/python -m tests.fuzz $(ARGS)

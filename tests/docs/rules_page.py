@@ -27,6 +27,7 @@ from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.choose import alternatives
 from compiler.rewrite.rules import RULES
 from tests.docs.pages import wrapped
+from tests.proofs.kept import kept
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 SEEN = Path(__file__).parent / "rules_seen.json"
@@ -114,6 +115,9 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
 }
 """What writes the left sides of rules that apply in none of the networks at hand."""
 
+STATES = kept()
+"""What is shown of each rule."""
+
 HEAD = """\
 # Rules
 
@@ -126,6 +130,11 @@ An equation is **exact** where both sides are the same number bit by bit, for Na
 by at most a stated part of the largest value. "Seen in" names networks of `bench.zoo`, the public set and onnx's light
 models in which it applies: the first few, and how many there are; or, in italics, what writes its left side where none
 of them has it.
+
+"Shown" says what a solver proved of the rule as it runs (`make prove-rules`; [what that means](verification.md)): that
+every element stays what it was, for **all sizes** for which the rule takes one of the ways that it took at the left
+sides drawn for it; or for all but those of windows, steps and padding. Elements are equal as **bits**, whatever the
+functions of them round to, as **floats** of IEEE 754 with NaN, infinities and both zeros, or as **reals**.
 """
 
 
@@ -139,11 +148,11 @@ def _legalisation() -> Iterator[str]:
     for module in dict.fromkeys(rule.match.__module__ for rule in LEGALISATION):
         doc = (import_module(module).__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
         yield f"### {module.rpartition('.')[2]} of legalisation\n\n{wrapped(doc)}\n"
-        yield "| rule | kind | equation |\n|---|---|---|"
+        yield "| rule | kind | equation | shown |\n|---|---|---|---|"
         for rule in LEGALISATION:
             if rule.match.__module__ == module:
                 equation = rule.equation.replace("|", "\\|")
-                yield f"| `{rule.name}` | {rule.kind} | `{equation}` |"
+                yield f"| `{rule.name}` | {rule.kind} | `{equation}` | {STATES[rule.name]} |"
         yield ""
 
 
@@ -156,7 +165,7 @@ def _families(title: str, rules: Sequence[Rule], seen: Mapping[str, Sequence[str
     for module in dict.fromkeys(rule.match.__module__ for rule in rules):
         doc = (import_module(module).__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
         yield f"### {module.rpartition('.')[2]}\n\n{wrapped(doc)}\n"
-        yield "| rule | kind | equation | seen in |\n|---|---|---|---|"
+        yield "| rule | kind | equation | shown | seen in |\n|---|---|---|---|---|"
         yield from (_row(rule, seen) for rule in rules if rule.match.__module__ == module)
         yield ""
 
@@ -168,7 +177,7 @@ def _row(rule: Rule, seen: Mapping[str, Sequence[str]]) -> str:
     where = f"{', '.join(models[:NAMED])}{more}" or next(
         f"*{who}*" for who, names in WRITTEN_BY.items() if rule.name in names
     )
-    return f"| `{rule.name}` | {rule.kind} | `{equation}` | {where} |"
+    return f"| `{rule.name}` | {rule.kind} | `{equation}` | {STATES[rule.name]} | {where} |"
 
 
 def where_seen() -> dict[str, list[str]]:
