@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from compiler.ir.machine import Record
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
-from compiler.pack.pack import packed_unverified
+from compiler.pack.pack import packed_unverified, packed_with_probe
 from compiler.quantize.compilation import Source, source_of
 from compiler.request import ALONE, First, Host, Request
 from compiler.rewrite import rewrite
@@ -214,7 +213,11 @@ def compile_front(
                 proof = prove(session, front, built)
                 if proof.agreement and (unshown := proof.agreement.unshown):
                     built = replace(built, packed=packed_unverified(built.packed, unshown))
-                os.replace(unproven, artifact)
+                if proof.probe:
+                    built = replace(built, packed=packed_with_probe(built.packed, proof.probe))
+                elif proof.agreement:
+                    session.trace.notice("the artifact has no probe, by which a machine is checked that loads it")
+                built = replace(built, packed=built.packed.moved_to(artifact))
             return built, report(session, front, built, proof, measured)
         except (Disagreement, Unverified) as error:
             inexact = built.rounded(session)

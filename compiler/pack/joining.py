@@ -31,6 +31,7 @@ MODULES = (
     "quick",
     "states",
     "program",
+    "probe",
     "shown",
     "texts",
     "model",

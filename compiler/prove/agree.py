@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +92,14 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Inputs by value id, and what the reference gives for them: the graph's outputs by id."""
+
+    inputs: dict[int, np.ndarray]
+    found: dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
@@ -158,6 +167,7 @@ def agree(
     watch: Watch = unwatched,
     shapes: OpenShapes | None = None,
     module: ArrayModule | None = None,
+    known: Known | None = None,
 ) -> Agreement:
     """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
@@ -169,10 +179,15 @@ def agree(
     reference has values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn
     inputs that lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that
     follows from data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
-    of the graph is, which goes on in a `module` where one is given. Raises InputsError where a sample leads outside, or
+    of the graph is, which goes on in a `module` where one is given. `known` is what the random case is to be, evaluated
+    already; None: it is drawn. Raises InputsError where a sample leads outside, or
     where the random inputs do, which the artifact is timed on, and there are no samples.
     """
-    evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
+    anew = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
+
+    def evaluate(inputs: dict[int, np.ndarray], **way: Any) -> dict[int, np.ndarray]:
+        return known.found if known and inputs is known.inputs and not way else anew(inputs, **way)
+
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     unshown = {named(value): None for value in own_outputs(graph, shapes) if value.type.elements}
     each: list[Case] = []
@@ -180,7 +195,7 @@ def agree(
     granted = accepted
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
-    for name, inputs in _cases(graph, seed, samples or {}, shapes):
+    for name, inputs in _cases(graph, seed, samples or {}, shapes, known):
         is_needed = name in certain or (name in FURTHER and unshown)
         if each and not is_needed and time.monotonic() >= end:
             each.append(Case(name, (), Why.SKIPPED))
@@ -255,9 +270,13 @@ def distance(value: Value, error: OutputError) -> float:
 
 
 def _cases(
-    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]], shapes: OpenShapes | None
+    graph: Graph,
+    seed: int,
+    samples: Mapping[str, Mapping[int, np.ndarray]],
+    shapes: OpenShapes | None,
+    known: Known | None,
 ) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
-    yield RANDOM, sample_inputs(graph, seed, shapes)
+    yield RANDOM, known.inputs if known else sample_inputs(graph, seed, shapes)
     yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
         yield from further_inputs(graph, seed, shapes)
