@@ -21,6 +21,7 @@ from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
 from compiler.pack.pack import packed_unverified, packed_with_probe
+from compiler.prove.beside import explained
 from compiler.quantize.compilation import Source, source_of
 from compiler.request import ALONE, First, Host, Request
 from compiler.rewrite import rewrite
@@ -233,7 +234,11 @@ def compile_front(
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
     """What came of it, with what this run took and measured."""
     target, plan, tiled, agreed = session.backend.target, built.plans.plan, built.tiles.tiled, proof.agreement
-    for notice in run_notices(agreed is not None, session.backend.runner, target.name):
+    layers = errors_of_layers(session, front, built)
+    told = run_notices(agreed is not None, session.backend.runner, target.name)
+    if agreed and session.options.arithmetic == "fp32":
+        told += explained(agreed.beside, built.rounded(session), layers)
+    for notice in told:
         session.trace.notice(notice)
     return CompileReport(
         model_digest=front.opened.loaded.digest,
@@ -254,6 +259,7 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         verified=agreed is not None and agreed.passed,
         unshown=agreed.unshown if agreed else (),
         cases=tuple(JudgedCase(one.name, one.decided, one.why or "") for one in agreed.each) if agreed else (),
+        beside_float32=agreed.beside if agreed else (),
         records_measured=len(measured),
         records_reused=sum(record not in measured for record in tiled.reused),
         rank_correlation=tiled.ranking.within if tiled.ranking else None,
@@ -263,7 +269,7 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         input_ranges=front.opened.input_ranges,
         samples=tuple(sample.digest for sample in front.opened.samples),
         sizes=proof.sizes,
-        layers=errors_of_layers(session, front, built),
+        layers=layers,
         quantised=session.quantised.report if session.quantised else None,
         precisions=built.precisions.layers,
     )

@@ -6,6 +6,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial, reduce
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.contract import OutputError
+from compiler.contract import BesideFloat32, OutputError
 from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
 from compiler.ir.open_shapes import OpenShapes
@@ -22,6 +23,7 @@ from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.prove.array_module import ArrayModule
+from compiler.prove.beside import Decisions, beside_float32, count_decisions, with_decisions
 from compiler.prove.choices import is_torn
 from compiler.prove.inputs import EDGES, FURTHER, edge_inputs, further_inputs, sample_inputs
 from compiler.prove.reference import Operators, Watch, evaluate_graph, rounds_to_small, unwatched
@@ -66,6 +68,10 @@ MOST_GRANTED = 2e-2
 tolerance."""
 
 
+BESIDE_S = 3.0
+"""Of the time that is left, from which on the random case is evaluated in the model's own types as well."""
+
+
 class Why(StrEnum):
     """Why a case shows nothing of the outputs, or of some of them; in words that follow "undecided: "."""
 
@@ -107,7 +113,8 @@ class Agreement:
     showed. `unshown` are the outputs of which no drawn case and no sample shows anything: where there is one, or no
     case was judged at all, the program has not failed, and nothing is proved. `failing_way` is the way to run it, 0 or
     1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the
-    random case is larger than the precision's largest number, where that may be why it fails.
+    random case is larger than the precision's largest number, where that may be why it fails. `beside` has the errors
+    of the random case beside those of an evaluation in the model's own types.
     """
 
     errors: tuple[OutputError, ...]
@@ -118,6 +125,7 @@ class Agreement:
     failing_inputs: Mapping[int, np.ndarray] | None = None
     failing_way: int = 0
     beyond_range: str = ""
+    beside: tuple[BesideFloat32, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -195,6 +203,7 @@ def agree(
     granted = accepted
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
+    beside: tuple[BesideFloat32, ...] = ()
     for name, inputs in _cases(graph, seed, samples or {}, shapes, known):
         is_needed = name in certain or (name in FURTHER and unshown)
         if each and not is_needed and time.monotonic() >= end:
@@ -224,9 +233,16 @@ def agree(
         each.append(Case(name, found.decided, found.why))
         if name not in EDGES:
             unshown = {output: None for output in unshown if output not in found.decided}
+        if known and name == RANDOM and end - time.monotonic() >= BESIDE_S:
+            with suppress(InputsError):  # an index that rounding makes another one
+                plain, want = (cut(graph, shapes, one) for one in (evaluate(inputs, wide=False), known.found))
+                outputs = own_outputs(graph, shapes)
+                beside = beside_float32(outputs, found.errors, _of_any_shape(plain, want, outputs))
+        if name in certain:
+            beside = with_decisions(beside, found.decisions)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
-    return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,))
+    return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,), beside=beside)
 
 
 def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
@@ -287,7 +303,8 @@ def _cases(
 class _Verdict:
     """On one case. `decided` are the outputs that it shows, `why` it does not show all of them.
 
-    `furthest` is the way to run the program whose largest error is the largest.
+    `furthest` is the way to run the program whose largest error is the largest. `decisions` are by output how many
+    rows decide for a class, and how many of them otherwise than the reference.
     """
 
     errors: tuple[OutputError, ...]
@@ -295,6 +312,7 @@ class _Verdict:
     tolerance: float
     decided: tuple[str, ...]
     why: Why | None
+    decisions: Decisions
     furthest: int = 0
 
 
@@ -339,13 +357,15 @@ def _judge(
         return Why.NOT_FINITE
     why = None if all(shown) else Why.EMPTY if any(empty) else Why.NOT_FINITE
     decided = tuple(named(value) for value, is_shown in zip(outputs, shown, strict=True) if is_shown)
-    verdict = partial(_Verdict, decided=decided, why=why)
     given = [inputs[value] for value in graph.inputs]
     small: list[dict[int, np.ndarray]] = []
     each = []
+    decisions: Decisions = {}
+    verdict = partial(_Verdict, decided=decided, why=why, decisions=decisions)
     for run in runners:
         got = list(run(given))
         each.append(_of_any_shape(got, want, outputs))
+        count_decisions(decisions, outputs, got, want)
         small.append({at: got[at] for at, value in enumerate(outputs) if value.type.dtype.is_small})
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
