@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import tilewright
@@ -29,7 +28,7 @@ def doctor(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of which kernels' times are medians.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Check that this machine computes an artifact right, and say what makes it slower here.
+    """Check that this machine computes an artifact right. Say what makes it slower here.
 
     Exit status 1: its probe gives wrong results here. With `--json`: `right`, `probe`, `machine`, `artifact`,
     `differs`, `kernels`.
@@ -106,7 +105,7 @@ def _machine() -> dict[str, Any]:
         "versions": {
             "tilewright": version("tilewright"),
             "python": platform.python_version(),
-            "numpy": np.__version__,
+            "numpy": version("numpy"),
         },
     }
 
