@@ -136,6 +136,12 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
         f"mean of {report['ranked_kernels']} kernels"
     )
     run = f"{1e3 * latency:.3f} ms on {report['threads']} lanes, largest error {worst:.1e} of the largest value"
+    beside = report["beside_float32"]
+    assert isinstance(beside, tuple | list)
+    if beside:
+        ours, plain = (max(one[name] for one in beside) for name in ("artifact", "float32"))
+        run += f"; on random inputs {ours:.1e}, "
+        run += "no worse than float32 itself" if ours <= plain else f"and float32 itself {plain:.1e}"
     unshown = "" if report["verified"] else f"; NOT VERIFIED: nothing shows {', '.join(map(str, report['unshown']))}"
     return (
         f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, arena {arena / 1e6:.1f} MB, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,8 @@ from compiler.ir.machine import Record
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
-from compiler.pack.pack import packed_unverified
+from compiler.pack.pack import packed_unverified, packed_with_probe
+from compiler.prove.beside import explained
 from compiler.quantize.compilation import Source, source_of
 from compiler.request import ALONE, First, Host, Request
 from compiler.rewrite import rewrite
@@ -215,7 +215,11 @@ def compile_front(
                 proof = prove(session, front, built)
                 if proof.agreement and (unshown := proof.agreement.unshown):
                     built = replace(built, packed=packed_unverified(built.packed, unshown))
-                os.replace(unproven, artifact)
+                if proof.probe:
+                    built = replace(built, packed=packed_with_probe(built.packed, proof.probe))
+                elif proof.agreement:
+                    session.trace.notice("the artifact has no probe, by which a machine is checked that loads it")
+                built = replace(built, packed=built.packed.moved_to(artifact))
             return built, report(session, front, built, proof, measured)
         except (Disagreement, Unverified) as error:
             inexact = built.rounded(session)
@@ -232,7 +236,11 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
     """What came of it, with what this run took and measured."""
     target, plan, tiled, agreed = session.backend.target, built.plans.plan, built.tiles.tiled, proof.agreement
     name = target.name if session.options.system == LINUX.name else f"{target.name} under {session.options.system}"
-    for notice in run_notices(agreed is not None, session.backend.runner, name):
+    layers = errors_of_layers(session, front, built)
+    told = run_notices(agreed is not None, session.backend.runner, name)
+    if agreed and session.options.arithmetic == "fp32":
+        told += explained(agreed.beside, built.rounded(session), layers)
+    for notice in told:
         session.trace.notice(notice)
     return CompileReport(
         model_digest=front.opened.loaded.digest,
@@ -253,6 +261,7 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         verified=agreed is not None and agreed.passed,
         unshown=agreed.unshown if agreed else (),
         cases=tuple(JudgedCase(one.name, one.decided, one.why or "") for one in agreed.each) if agreed else (),
+        beside_float32=agreed.beside if agreed else (),
         records_measured=len(measured),
         records_reused=sum(record not in measured for record in tiled.reused),
         rank_correlation=tiled.ranking.within if tiled.ranking else None,
@@ -262,7 +271,7 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         input_ranges=front.opened.input_ranges,
         samples=tuple(sample.digest for sample in front.opened.samples),
         sizes=proof.sizes,
-        layers=errors_of_layers(session, front, built),
+        layers=layers,
         quantised=session.quantised.report if session.quantised else None,
         precisions=built.precisions.layers,
     )

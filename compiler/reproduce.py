@@ -242,7 +242,9 @@ def _samples(manifest: Mapping[str, Any], samples: Sequence[Path]) -> dict[str, 
 
 def reasons(before: Mapping[str, Any], now: Mapping[str, Any], stated: Sequence[str] = STATED) -> list[str]:
     """What two manifests state otherwise of what decides the bytes, beside options and measurements."""
-    return [f"{name} was {before.get(name)!r}, here {now.get(name)!r}" for name in stated if before[name] != now[name]]
+    found = [f"{name} was {before.get(name)!r}, here {now.get(name)!r}" for name in stated if before[name] != now[name]]
+    probed = ['"probe"' in json.dumps(one) for one in (before, now)]
+    return [*found, "it has a probe, which needs a machine that runs it"] if probed == [True, False] else found
 
 
 def _missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

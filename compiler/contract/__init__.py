@@ -15,6 +15,7 @@ from compiler.contract.options import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOp
 from compiler.contract.placement import PlaceOptions
 from compiler.contract.quantization import QuantizeOptions
 from compiler.contract.report import (
+    BesideFloat32,
     BindingReport,
     CompileReport,
     CpuTime,
@@ -51,6 +52,7 @@ __all__ = [
     "PHASES",
     "TOKENS",
     "BenchmarkOptions",
+    "BesideFloat32",
     "BindingReport",
     "CompileOptions",
     "CompileReport",

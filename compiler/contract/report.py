@@ -27,6 +27,24 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class BesideFloat32:
+    """How far an output of floats is from the float64 reference on the random inputs, beside what float32 itself costs.
+
+    artifact   the artifact's largest error, of the largest value of the reference output
+    float32    that of numpy's evaluation of the model in its own types and its own order, node by node
+    decisions  of an output [rows, classes] the rows of the random inputs and of samples, each of which decides for its
+               largest element; 0 for other outputs
+    differing  those of them in which the artifact decides otherwise than the reference
+    """
+
+    output: str
+    artifact: float
+    float32: float
+    decisions: int = 0
+    differing: int = 0
+
+
+@dataclass(frozen=True)
 class JudgedCase:
     """One set of inputs that the artifact was to be judged on.
 
@@ -444,6 +462,9 @@ class CompileReport:
     """The outputs of which they show nothing."""
     cases: tuple[JudgedCase, ...] = ()
     """What each set of inputs showed, in the order in which they were tried."""
+    beside_float32: tuple[BesideFloat32, ...] = ()
+    """Of each output of floats; of several bindings those of the first. Empty where evaluating the reference once more
+    takes longer than a few seconds."""
     records_measured: int = 0
     records_reused: int = 0
     rank_correlation: float | None = None

@@ -48,6 +48,26 @@ def write_archive(path: Path, members: Mapping[str, Octets], mapped: Collection[
         temporary.unlink(missing_ok=True)
 
 
+def replace_last(path: Path, name: str, content: bytes) -> None:
+    """Writes the last member of an archive anew, where it lies; nothing before it changes.
+
+    Raises as `write_archive` does, and InternalError where another member is the last one.
+    """
+    try:
+        with open(path, "r+b") as file:
+            with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+                last = archive.filelist.pop()
+                if last.filename != name:
+                    raise InternalError(f"the last member of {path} is {last.filename}, not {name}")
+                del archive.NameToInfo[name]
+                archive.start_dir = last.header_offset
+                _add(archive, file, name, content, mapped=False)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as reason:
+        raise machine_error(f"the artifact cannot be written to {path}", reason) from reason
+
+
 def _add(archive: zipfile.ZipFile, file: IO[bytes], name: str, content: Octets, mapped: bool) -> None:
     member = zipfile.ZipInfo(name, _TIME)
     member.create_system = 3  # Unix, wherever it is written: it says how external_attr is meant

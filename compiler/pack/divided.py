@@ -19,7 +19,7 @@ from compiler.pack.archive import write_archive
 from compiler.pack.devices_section import Streamed, devices_section
 from compiler.pack.join import RECORDS, Part
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pack.pack import MANIFEST, WEIGHTS, PackedArtifact, digest_of
+from compiler.pack.pack import MANIFEST, WEIGHTS, PackedArtifact
 
 STREAM, HEADER, REPORT = "stream.so", "stream.h", "report.html"
 
@@ -75,7 +75,7 @@ def pack_divided(
         "files": files_json(whole),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **whole}, mapped=(WEIGHTS,))
-    return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+    return PackedArtifact(path, described)
 
 
 def stream_json(divided: Divided, carried: Mapping[str, str]) -> Mapping[str, Any]:

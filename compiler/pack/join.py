@@ -19,7 +19,7 @@ from compiler.contract import CompileOptions, kinds
 from compiler.encodings.aside import Octets
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pack.pack import MANIFEST, QUANTISED, WEIGHTS, PackedArtifact, digest_of
+from compiler.pack.pack import MANIFEST, QUANTISED, WEIGHTS, PackedArtifact
 
 RECORDS = "records.jsonl"
 OF_A_PROFILE = ("target", "hardware", "requires", "toolchain")
@@ -35,10 +35,10 @@ OF_A_BINDING = (
 )
 """What the manifest says of each binding."""
 SAMPLES, UNSHOWN = "samples", "unshown"
-OF_SOME = (SAMPLES, "carried", "open", "strings", "random", "outside", "verified", UNSHOWN)
+OF_SOME = (SAMPLES, "carried", "open", "strings", "random", "outside", "verified", UNSHOWN, "probe")
 """What it says of those alone that were judged on some (and of the whole), that hand on states, that leave dimensions
-open, that take or give strings, that draw random numbers, and of which nothing shows some outputs (and of the
-whole)."""
+open, that take or give strings, that draw random numbers, of which nothing shows some outputs (and of the whole), and
+that have a probe."""
 SHARED = ("loader.py", "__main__.py", "chart/", QUANTISED)
 """Files that are the same for each binding."""
 
@@ -105,7 +105,7 @@ def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: 
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
-    return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+    return PackedArtifact(path, described)
 
 
 def _unshown(parts: Iterable[Part]) -> dict[str, Any]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from compiler.contract.systems import system_of
+from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.knowledge.replay import MEMBER as REPLAY
-from compiler.pack.archive import write_archive
+from compiler.pack.archive import replace_last, write_archive
 from compiler.pack.browser import MODULE, for_browsers, glue
 from compiler.pack.chart.events import trace_events
 from compiler.pack.chart.wording import escaped
@@ -45,12 +48,25 @@ _MAIN = "from loader import main\n\nraise SystemExit(main())\n"
 
 @dataclass(frozen=True)
 class PackedArtifact:
-    """The file that was written: where, its size and SHA-256, and the manifest inside it."""
+    """The file that was written: where, and the manifest inside it."""
 
     path: Path
-    bytes: int
-    digest: str
     manifest: Mapping[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """Of the file."""
+        return self.path.stat().st_size
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the file, which is read for it."""
+        return digest_of(self.path)
+
+    def moved_to(self, path: Path) -> PackedArtifact:
+        """The same file under another name, which it takes over."""
+        os.replace(self.path, path)
+        return PackedArtifact(path, self.manifest)
 
 
 def pack(
@@ -103,8 +119,20 @@ def pack(
         **({QUANTISED: facts.quantised.content} if facts.quantised else {}),
     }
     described = manifest(program, plan, facts, members)
-    write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
-    return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+    return _packed(path, members, described)
+
+
+def _packed(path: Path, members: Mapping[str, Octets], described: Mapping[str, Any]) -> PackedArtifact:
+    """Written with the manifest last, which may still have to say what running the artifact shows."""
+    write_archive(path, {**members, MANIFEST: to_bytes(described)}, mapped=(WEIGHTS,))
+    return PackedArtifact(path, described)
+
+
+def packed_with_probe(packed: PackedArtifact, probe: Mapping[str, Any]) -> PackedArtifact:
+    """The artifact with a probe in its manifest. Raises MachineError when the file cannot be written."""
+    described = {**packed.manifest, "probe": dict(probe)}
+    replace_last(packed.path, MANIFEST, to_bytes(described))
+    return PackedArtifact(packed.path, described)
 
 
 def packed_unverified(packed: PackedArtifact, unshown: Sequence[str]) -> PackedArtifact:
@@ -118,8 +146,7 @@ def packed_unverified(packed: PackedArtifact, unshown: Sequence[str]) -> PackedA
     said = section("Proof", "", f"<p><b>Not verified: nothing shows that {names} is what the model says.</b></p>")
     members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{said}\n</body>".encode())
     described = {**packed.manifest, "verified": False, "unshown": list(unshown), "files": files_json(members)}
-    write_archive(packed.path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
-    return PackedArtifact(packed.path, packed.path.stat().st_size, digest_of(packed.path), described)
+    return _packed(packed.path, members, described)
 
 
 def _verify(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> None:

@@ -6,13 +6,15 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
-from compiler.contract import OutputError
+from compiler.contract import BesideFloat32, OutputError
 from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
 from compiler.ir.open_shapes import OpenShapes
@@ -21,6 +23,7 @@ from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.prove.array_module import ArrayModule
+from compiler.prove.beside import Decisions, beside_float32, count_decisions, with_decisions
 from compiler.prove.choices import is_torn
 from compiler.prove.inputs import EDGES, FURTHER, edge_inputs, further_inputs, sample_inputs
 from compiler.prove.reference import Operators, Watch, evaluate_graph, rounds_to_small, unwatched
@@ -65,6 +68,10 @@ MOST_GRANTED = 2e-2
 tolerance."""
 
 
+BESIDE_S = 3.0
+"""Of the time that is left, from which on the random case is evaluated in the model's own types as well."""
+
+
 class Why(StrEnum):
     """Why a case shows nothing of the outputs, or of some of them; in words that follow "undecided: "."""
 
@@ -91,6 +98,14 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Inputs by value id, and what the reference gives for them: the graph's outputs by id."""
+
+    inputs: dict[int, np.ndarray]
+    found: dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
@@ -98,7 +113,8 @@ class Agreement:
     showed. `unshown` are the outputs of which no drawn case and no sample shows anything: where there is one, or no
     case was judged at all, the program has not failed, and nothing is proved. `failing_way` is the way to run it, 0 or
     1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the
-    random case is larger than the precision's largest number, where that may be why it fails.
+    random case is larger than the precision's largest number, where that may be why it fails. `beside` has the errors
+    of the random case beside those of an evaluation in the model's own types.
     """
 
     errors: tuple[OutputError, ...]
@@ -109,6 +125,7 @@ class Agreement:
     failing_inputs: Mapping[int, np.ndarray] | None = None
     failing_way: int = 0
     beyond_range: str = ""
+    beside: tuple[BesideFloat32, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -158,6 +175,7 @@ def agree(
     watch: Watch = unwatched,
     shapes: OpenShapes | None = None,
     module: ArrayModule | None = None,
+    known: Known | None = None,
 ) -> Agreement:
     """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
@@ -169,10 +187,15 @@ def agree(
     reference has values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn
     inputs that lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that
     follows from data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
-    of the graph is, which goes on in a `module` where one is given. Raises InputsError where a sample leads outside, or
+    of the graph is, which goes on in a `module` where one is given. `known` is what the random case is to be, evaluated
+    already; None: it is drawn. Raises InputsError where a sample leads outside, or
     where the random inputs do, which the artifact is timed on, and there are no samples.
     """
-    evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
+    anew = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
+
+    def evaluate(inputs: dict[int, np.ndarray], **way: Any) -> dict[int, np.ndarray]:
+        return known.found if known and inputs is known.inputs and not way else anew(inputs, **way)
+
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     unshown = {named(value): None for value in own_outputs(graph, shapes) if value.type.elements}
     each: list[Case] = []
@@ -180,7 +203,8 @@ def agree(
     granted = accepted
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
-    for name, inputs in _cases(graph, seed, samples or {}, shapes):
+    beside: tuple[BesideFloat32, ...] = ()
+    for name, inputs in _cases(graph, seed, samples or {}, shapes, known):
         is_needed = name in certain or (name in FURTHER and unshown)
         if each and not is_needed and time.monotonic() >= end:
             each.append(Case(name, (), Why.SKIPPED))
@@ -209,9 +233,16 @@ def agree(
         each.append(Case(name, found.decided, found.why))
         if name not in EDGES:
             unshown = {output: None for output in unshown if output not in found.decided}
+        if known and name == RANDOM and end - time.monotonic() >= BESIDE_S:
+            with suppress(InputsError):  # an index that rounding makes another one
+                plain, want = (cut(graph, shapes, one) for one in (evaluate(inputs, wide=False), known.found))
+                outputs = own_outputs(graph, shapes)
+                beside = beside_float32(outputs, found.errors, _of_any_shape(plain, want, outputs))
+        if name in certain:
+            beside = with_decisions(beside, found.decisions)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
-    return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,))
+    return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,), beside=beside)
 
 
 def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
@@ -255,9 +286,13 @@ def distance(value: Value, error: OutputError) -> float:
 
 
 def _cases(
-    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]], shapes: OpenShapes | None
+    graph: Graph,
+    seed: int,
+    samples: Mapping[str, Mapping[int, np.ndarray]],
+    shapes: OpenShapes | None,
+    known: Known | None,
 ) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
-    yield RANDOM, sample_inputs(graph, seed, shapes)
+    yield RANDOM, known.inputs if known else sample_inputs(graph, seed, shapes)
     yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
         yield from further_inputs(graph, seed, shapes)
@@ -268,7 +303,8 @@ def _cases(
 class _Verdict:
     """On one case. `decided` are the outputs that it shows, `why` it does not show all of them.
 
-    `furthest` is the way to run the program whose largest error is the largest.
+    `furthest` is the way to run the program whose largest error is the largest. `decisions` are by output how many
+    rows decide for a class, and how many of them otherwise than the reference.
     """
 
     errors: tuple[OutputError, ...]
@@ -276,6 +312,7 @@ class _Verdict:
     tolerance: float
     decided: tuple[str, ...]
     why: Why | None
+    decisions: Decisions
     furthest: int = 0
 
 
@@ -320,13 +357,15 @@ def _judge(
         return Why.NOT_FINITE
     why = None if all(shown) else Why.EMPTY if any(empty) else Why.NOT_FINITE
     decided = tuple(named(value) for value, is_shown in zip(outputs, shown, strict=True) if is_shown)
-    verdict = partial(_Verdict, decided=decided, why=why)
     given = [inputs[value] for value in graph.inputs]
     small: list[dict[int, np.ndarray]] = []
     each = []
+    decisions: Decisions = {}
+    verdict = partial(_Verdict, decided=decided, why=why, decisions=decisions)
     for run in runners:
         got = list(run(given))
         each.append(_of_any_shape(got, want, outputs))
+        count_decisions(decisions, outputs, got, want)
         small.append({at: got[at] for at, value in enumerate(outputs) if value.type.dtype.is_small})
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     furthest = max(range(len(each)), key=lambda way: _worst(each[way]))

@@ -43,6 +43,13 @@ def sample_inputs(graph: Graph, seed: int, shapes: OpenShapes | None = None) -> 
     return drawn | _examples(graph, shapes, seed)
 
 
+def ends_of_integers(graph: Graph) -> list[tuple[float, float]]:
+    """The least and the greatest number that is drawn for each input, in order; for floats infinities."""
+    ranges = _ranges(graph)
+    typed = ((graph.type(value).dtype, ranges[value]) for value in graph.inputs)
+    return [(-math.inf, math.inf) if dtype.is_float else _ends(dtype, allowed) for dtype, allowed in typed]
+
+
 def edge_inputs(
     graph: Graph, seed: int, shapes: OpenShapes | None = None
 ) -> Iterator[tuple[str, dict[int, np.ndarray]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -159,7 +158,7 @@ def divided(
         known = [one.record for one in tried if one.record] if curve else [record] if record else []
         with trace.step("pack"):
             packed = pack(replace(found, streamed=streamed), weights, known)
-        os.replace(unproven, artifact)
+        packed = packed.moved_to(artifact)
     finally:
         unproven.unlink(missing_ok=True)
     return replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -83,7 +82,7 @@ def joined(
                 for number, one in enumerate(own, 1):
                     _demand_same(unproven, name, number, one)
                 _demand_shared(unproven, name, own)
-            os.replace(unproven, artifact)
+            packed = packed.moved_to(artifact)
     finally:
         unproven.unlink(missing_ok=True)
     reports = [one.report for one in each]
@@ -123,9 +122,11 @@ def joined(
 def _demand_same(artifact: Path, profile: str, number: int, alone: Proved) -> None:
     if alone.runner is None:
         return
-    with alone.runner.open(artifact, plan=PLAN, target=profile, binding=number, coded=True) as model:
+    with alone.runner.open(artifact, plan=PLAN, target=profile, binding=number, coded=True, verify=False) as model:
         if _results(model, alone.inputs) != alone.results:
             raise InternalError(f"{profile}, binding {number} gives other results in the artifact of all than alone")
+        if "probe" in alone.part.manifest and (faults := model.self_check()):
+            raise InternalError(f"{profile}, binding {number}: {'; '.join(faults)}")
 
 
 def _demand_shared(artifact: Path, profile: str, each: Sequence[Proved]) -> None:

@@ -26,17 +26,19 @@ from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
-from compiler.prove.agree import LARGEST, Agreement, ModelRunner, Why, agree, merged
+from compiler.prove.agree import LARGEST, Agreement, Known, ModelRunner, Why, agree, merged
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import PLAN_FAULT, bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.inputs import sample_inputs
+from compiler.prove.reference import evaluate_graph
 from compiler.prove.samples import Sample
-from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
+from compiler.prove.sizes import cut, judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.carrying import JUDGED, runs_in_a_row
 from compiler.steps.foreseeing import BY_ROUNDING, unverified
+from compiler.steps.probing import drawn_probe, with_bands
 from compiler.trace import StopRequest, Trace
 
 AGREE_SECONDS = 6.0
@@ -69,12 +71,14 @@ LENGTH = 32
 class Proof:
     """What running the artifact showed; no agreement for a target that does not run here.
 
-    Where dimensions are open the agreement has the largest errors of all `sizes`.
+    Where dimensions are open the agreement has the largest errors of all `sizes`. `probe` is what the manifest is to
+    say of the probe (`compiler.steps.probing`); empty where there is none.
     """
 
     agreement: Agreement | None
     latency_s: float
     sizes: tuple[SizeReport, ...] = ()
+    probe: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,9 +139,15 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         ]
         arrays = cache(runner.arrays)
         cases = _cases(front, options, front.opened.effort)
-        found = [_judged(session, front, built, models, case, end, arrays) for case in cases]
+        first = next(cases)
+        drawn = _drawn(session, front, built, first, arrays)
+        known = drawn[1] if drawn else None
+        found = [_judged(session, front, built, models, first, end, arrays, known=known)]
+        found += [_judged(session, front, built, models, case, end, arrays) for case in cases]
         agreement = reduce(merged, (_placed(case, verdict) for case, verdict in found))
         _demand_shown(session, built, agreement)
+        verdict = found[0][1]
+        probe = _probe(first, drawn, verdict.each[0].decided, verdict.tolerance) if drawn else {}
         if arrays.cache_info().currsize and (module := arrays()):
             session.trace.remark(f"float64 reference: {module}")
             module.free()
@@ -150,7 +160,35 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         run = models[0].bind_state(inputs) if models[0].carried else run_once
         latency_s = 0.0 if runner.emulator else model_latency(run, LATENCY_SECONDS).median
     sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
-    return Proof(agreement, latency_s, sizes)
+    return Proof(agreement, latency_s, sizes, probe)
+
+
+Drawn = tuple[Mapping[str, Any], Known]
+"""The rule of a probe, and its inputs with what the reference gives for them."""
+
+
+def _drawn(
+    session: Session, front: Front, built: Built, case: Case, arrays: Callable[[], ArrayModule | None]
+) -> Drawn | None:
+    """What a probe has of a case; None where its inputs lead the model outside of what it indexes."""
+    rule, inputs = drawn_probe(
+        built.packed.manifest, case.graph, case.shapes, case.sizes, case.fixed, session.options.seed
+    )
+    watch = Progress(session.trace, session.budget.stop_requested, case.effort)
+    module = arrays() if case.effort.seconds >= ON_DEVICE_FROM_S else None
+    try:
+        found = evaluate_graph(case.graph, inputs, OPERATORS, watch=watch, module=module)
+    except InputsError:
+        return None
+    return None if case.shapes and case.shapes.broken(case.graph.outputs, found) else (rule, Known(inputs, found))
+
+
+def _probe(case: Case, drawn: Drawn, decided: Sequence[str], tolerance: float) -> Mapping[str, Any]:
+    """The probe; empty where nothing is decided."""
+    rule, known = drawn
+    want = cut(case.graph, case.shapes, known.found)
+    probe = with_bands(rule, own_outputs(case.graph, case.shapes), want, decided, tolerance)
+    return probe if any(probe["outputs"]) else {}
 
 
 def _demand_shown(session: Session, built: Built, agreement: Agreement) -> None:
@@ -295,6 +333,8 @@ def _judged(
     case: Case,
     end: float,
     arrays: Callable[[], ArrayModule | None],
+    *,
+    known: Known | None = None,
 ) -> tuple[Case, Agreement]:
     """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
@@ -317,6 +357,7 @@ def _judged(
         watch=Progress(session.trace, session.budget.stop_requested, case.effort),
         shapes=case.shapes,
         module=arrays() if case.effort.seconds >= ON_DEVICE_FROM_S else None,
+        known=known,
     )
     if verdict.beyond_range:
         fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"

@@ -17,7 +17,7 @@ from compiler.errors import ArtifactUnusable, OptionsError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.reproduce import reproduce
+from compiler.reproduce import STATED, reasons, reproduce
 from tests.compiling import compile_file
 
 OPTIONS = {"tuning_budget_s": 600, "tuning_trials": 12, "threads": 1}
@@ -151,3 +151,9 @@ def test_bindings_are_replayed_each_with_its_own_log(model: Path, tmp_path: Path
     found = reproduce(tmp_path / "two.tw", tmp_path / "open.onnx", tmp_path / "again.tw")
     assert found.is_same, str(found)
     assert f"bindings/2/{MEMBER}" in members(tmp_path / "two.tw")
+
+
+def test_a_probe_that_no_run_could_make_here_is_a_reason() -> None:
+    stated = dict.fromkeys(STATED, "same")
+    assert reasons(stated | {"probe": {"seed": 0}}, stated) == ["it has a probe, which needs a machine that runs it"]
+    assert reasons(stated, stated | {"probe": {"seed": 0}}) == reasons(stated, stated) == []

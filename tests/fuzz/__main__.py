@@ -21,7 +21,7 @@ KEPT = Path("build/fuzz")
 EVERY_S = 30.0
 APART = 1_000_000
 """Models from one seed to the next."""
-SHARES = ("graph", "graph", "mutant", "mutant", "mutant", "broken")
+SHARES = ("graph", "neighbour", "neighbour", "mutant", "neighbour", "mutant", "graph", "broken")
 """Kinds in turn."""
 
 
@@ -63,7 +63,7 @@ def judge(kind: str, number: int, kept: Path, *, loud: bool = False) -> Outcome:
         kept.mkdir(parents=True, exist_ok=True)
         file = kept / f"{kind}-{number}.onnx"
         file.write_bytes(subject.model)
-        file.with_suffix(".json").write_text(json.dumps({"dims": subject.dims}))
+        file.with_suffix(".json").write_text(json.dumps({"dims": subject.dims, **subject.options}))
         reported = "" if end.foretold in (end.code, "") else f" (preflight said {end.foretold})"
         print(f"{kind} {number} ({subject.seed}): {end.code} {end.fault}{reported} {end.message} -> {file}", flush=True)
     return end

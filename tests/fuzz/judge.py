@@ -7,7 +7,7 @@ import resource
 import signal
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +24,7 @@ from compiler.errors import TilewrightError
 from compiler.pack.loader import Model
 from compiler.preflight import preflight
 from tests.compiling import compile_file
-from tests.fuzz import graphs, hostile, mutants
+from tests.fuzz import graphs, hostile, mutants, neighbours
 
 MOST_SECONDS = 60
 """Of CPU for each process, so that what else runs on the machine does not count against a model."""
@@ -50,6 +50,7 @@ class Subject:
 
     feeds   inputs at several sizes; empty: what the artifact draws
     trusts  how many others must agree that an answer is wrong: of ill-defined models each has its own
+    options  more than dims to compile it with
     only_preflight  it is not compiled
     may_be_slow     it may end by the limit of CPU seconds
     """
@@ -59,6 +60,7 @@ class Subject:
     dims: Mapping[str, object] = field(default_factory=dict)
     feeds: Sequence[Feeds] = ()
     trusts: int = 2
+    options: Mapping[str, Any] = field(default_factory=dict)
     only_preflight: bool = False
     may_be_slow: bool = False
 
@@ -66,6 +68,11 @@ class Subject:
 def _of_graph(number: int) -> Subject:
     model, dims, feeds = graphs.drawn(number)
     return Subject("graph", model, dims, feeds, trusts=1)
+
+
+def _neighbour(number: int) -> Subject:
+    name, model, options, feeds = neighbours.drawn(number)
+    return Subject(name, model, feeds=feeds, trusts=1, options=options)
 
 
 def _hostile(number: int) -> Subject:
@@ -77,6 +84,7 @@ KINDS: Mapping[str, Callable[[int], Subject]] = {
     "mutant": lambda number: Subject(*mutants.mutant(number)),
     "broken": lambda number: Subject(*mutants.broken(number)),
     "hostile": _hostile,
+    "neighbour": _neighbour,
 }
 """Sources of models, by name."""
 
@@ -138,7 +146,7 @@ def ended(subject: Subject, number: int) -> Reported:
     seconds = SOON_SECONDS if subject.may_be_slow else MOST_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     signal.alarm(PATIENCE * MOST_SECONDS)
-    asked = {"threads": 1 + number % 2, "tuning_budget_s": 0, "dims": subject.dims}
+    asked = {"tuning_budget_s": 0, "dims": subject.dims, **(subject.options or {"threads": 1 + number % 2})}
     options = CompileOptions.from_json(asked)
     with tempfile.TemporaryDirectory(prefix="tw-fuzz-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, about the values of a mutant
@@ -171,15 +179,35 @@ def unlike_others(subject: Subject, artifact: Path) -> str:
     with Model(artifact) as loaded:
         if not subject.feeds and draws(model):
             return ""
-        feeds = subject.feeds or [loaded.random_inputs(1)]
-        for one in feeds:
-            found = [*loaded.run(one).values()]
+        relative = neighbours.RELATIVE[subject.options.get("precision", "fp32")]
+        for one, found in _runs(loaded, subject):
             answers = [answer for by in (_onnxruntime, _reference) if (answer := by(subject.model, one)) is not None]
-            apart = [difference(found, answer) for answer in answers]
-            if len(apart) >= subject.trusts and all(apart) and (len(answers) < 2 or not difference(*answers)):
+            apart = [difference(found, answer, relative) for answer in answers]
+            if (
+                len(apart) >= subject.trusts
+                and all(apart)
+                and (len(answers) < 2 or not difference(answers[0], answers[1]))
+            ):
                 sizes = {name: list(array.shape) for name, array in one.items()}
                 return f"{apart[0]} of inputs {sizes}"
     return ""
+
+
+def _runs(loaded: Model, subject: Subject) -> Iterator[tuple[Feeds, list[Any]]]:
+    """Inputs with the outputs of an artifact: runs alone, from a state, and through devices, as it was compiled for."""
+    feeds = subject.feeds or [loaded.random_inputs(1)]
+    for one in feeds:
+        yield one, [*loaded.run(one).values()]
+    if "devices" in subject.options:
+        for one, outputs in zip(feeds, loaded.stream(feeds), strict=True):
+            yield one, [*outputs.values()]
+    if carry := subject.options.get("carry"):
+        state, held = loaded.state(), {into: np.zeros_like(feeds[0][into]) for into in carry.values()}
+        for one in (*feeds, *feeds):
+            given = {name: array for name, array in one.items() if name not in held}
+            outputs = loaded.run(given, out=dict.fromkeys(carry), state=state)
+            yield {**given, **held}, [*outputs.values()]
+            held = {into: outputs[out] for out, into in carry.items()}
 
 
 def _onnxruntime(model: bytes, feeds: Feeds) -> list[Any] | None:
@@ -217,8 +245,11 @@ def _reference(model: bytes, feeds: Feeds) -> list[Any] | None:
         return None
 
 
-def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
-    """In what the first outputs that differ do; empty where none does, or they cannot be compared."""
+def difference(found: Sequence[Any], wanted: Sequence[Any], relative: float = RELATIVE) -> str:
+    """In what the first outputs that differ do; empty where none does, or they cannot be compared.
+
+    Whole numbers are compared where `relative` is that of float32: of others a tie falls to either side.
+    """
     if len(found) != len(wanted) or any(isinstance(one, list | dict) for one in wanted):
         return ""
     for place, (one, other) in enumerate(zip(found, map(np.asarray, wanted), strict=True)):
@@ -227,13 +258,13 @@ def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
         if one.dtype != other.dtype or not one.size:
             continue
         if one.dtype.kind in "OU" or one.dtype.kind in "iub":
-            if not (one == other).all():
+            if not (one == other).all() and relative <= RELATIVE:
                 return f"output {place} is not equal"
             continue
         given, right = one.astype(np.float64), other.astype(np.float64)
         finite = np.isfinite(right)
         most = float(np.abs(right[finite]).max(initial=0.0))
         apart = np.abs(given[finite] - right[finite]).max(initial=0.0)
-        if not np.array_equal(finite, np.isfinite(given)) or not apart <= RELATIVE * most + 1e-6:
+        if not np.array_equal(finite, np.isfinite(given)) or not apart <= relative * most + 1e-6:
             return f"output {place} differs by {apart:g}, where the largest number is {most:g}"
     return ""

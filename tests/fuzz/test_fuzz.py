@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import parser
 
 from compiler.pack.loader import Model
 from tests.end_to_end.models import model, relu
-from tests.fuzz import hostile, judge, mutants
+from tests.fuzz import hostile, judge, mutants, neighbours
 from tests.fuzz.__main__ import main
 from tests.fuzz.judge import KINDS, Reported, Subject, difference, ended, judged
 from tests.seeds import each
@@ -30,6 +32,66 @@ def test_mutants_and_broken_files_end_soundly(seed: int) -> None:
     for kind in ("mutant", "broken"):
         end = judged(KINDS[kind](seed), seed)
         assert end.is_sound, end
+
+
+@each((3, 7))
+def test_parts_of_networks_end_soundly(seed: int) -> None:
+    end = judged(KINDS["neighbour"](seed), seed)
+    assert end.is_sound, end
+
+
+def test_parts_of_networks_are_the_same_each_time_and_of_every_kind() -> None:
+    drawn = [neighbours.drawn(number) for number in range(60)]
+    again = neighbours.drawn(11)
+    assert (drawn[11][1], drawn[11][2]) == (again[1], again[2])
+    assert all(np.array_equal(one, again[3][0][name]) for name, one in drawn[11][3][0].items())
+    options = [one[2] for one in drawn]
+    assert all(any(key in one for one in options) for key in ("dims", "carry", "devices", "weights"))
+    assert {one["precision"] for one in options} == {"fp32", "bf16", "auto"}
+    assert len({one[0] for one in drawn}) > 8, "networks"
+
+
+def test_each_change_of_a_part_can_be_made() -> None:
+    made: set[str] = set()
+    for number in range(120):
+        part = neighbours.part_drawn(random.Random(number))
+        for change in set(neighbours.CHANGES):
+            if part is None or change.__name__ in made:
+                continue
+            tried = neighbours.after(part, change)
+            if tried is not None and tried.model != part.model:
+                made.add(change.__name__)
+    assert made == {change.__name__ for change in neighbours.CHANGES}
+
+
+def test_a_wrong_run_from_a_state_and_through_devices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> m (float[3] x, float[3] h) => (float[3] n, float[3] y)'
+        " { n = Add(x, h) y = Tanh(n) }"
+    ).SerializeToString()
+    feeds = [{"x": np.ones(3, np.float32), "h": np.zeros(3, np.float32)}]
+    for way in ({"carry": {"n": "h"}}, {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}):
+        subject = Subject("steps", graph, feeds=feeds, trusts=1, options={"precision": "fp32", **way})
+        end = judged(subject, 0)
+        assert end.code == "ok", end
+        monkeypatch.setattr(judge, "ended", slipping)
+        assert judged(subject, 0).code == "wrong"
+        monkeypatch.undo()
+
+
+def slipping(subject: Subject, number: int) -> Reported:
+    """The end of a model that is right when it is run alone, and otherwise wrong."""
+    runs = judge._runs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            judge,
+            "_runs",
+            lambda *given: (
+                (one, found if at < len(subject.feeds) else [array + 1 for array in found])
+                for at, (one, found) in enumerate(runs(*given))
+            ),
+        )
+        return ended(subject, number)
 
 
 def test_each_attack_ends_as_the_callers_fault_or_soundly() -> None:

@@ -27,7 +27,7 @@ from tests.proofs.sizes import Path, Poly, Ratio, Size, poly_of
 
 BITS, FLOATS, REALS = "bits", "floats", "reals"
 EFFORT = 1_500_000
-"""In z3's own units, about half a second of a core: what a question to the solver may take hangs on no machine's load."""
+"""In z3's own units, about half a second of a core: so no answer hangs on a machine's load."""
 SIMPLE = 500
 """The largest denominator of a number that a constant is taken for the rounding of."""
 

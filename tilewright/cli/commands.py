@@ -64,6 +64,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
         Entry("run", "run:run", "Run an artifact on this machine, without a server."),
         Entry("generate", "generate:generate", "Generate text with a decoder on this machine, without a server."),
         Entry("serve", "serve:serve", "Serve artifacts over HTTP, without the compile service."),
+        Entry("doctor", "doctor:doctor", "Check that this machine computes an artifact right."),
         Entry("timeline", "timeline:timeline", "Measure when each task of an artifact's plan runs here."),
         Entry("reproduce", "reproduce:reproduce", "Compile an artifact again here: the same bytes, or what differs."),
         Entry("changes", "changes:changes", "Tell what the compiler installed here changes for other artifacts."),

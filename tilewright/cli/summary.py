@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,17 @@ def _error(job: Job, report: Mapping[str, Any]) -> str:
         return ""
     permitted = report.get("tolerance")
     beside = f", of {permitted:.2g} permitted" if isinstance(permitted, int | float) else ""
-    return f"{job.error:.2g} of the largest value{beside}"
+    return f"{job.error:.2g} of the largest value{beside}{_beside_float32(report.get('beside_float32') or ())}"
+
+
+def _beside_float32(outputs: Sequence[Mapping[str, Any]]) -> str:
+    """The error on the random inputs beside that of float32 itself, and decisions that differ."""
+    if not outputs:
+        return ""
+    ours, plain = (max(float(one[name]) for one in outputs) for name in ("artifact", "float32"))
+    said = "; no worse than float32 itself" if ours <= plain else f"; float32 itself: {plain:.2g}, this {ours:.2g}"
+    rows, other = (sum(int(one[name]) for one in outputs) for name in ("decisions", "differing"))
+    return said + (f"; {other} of {rows} decisions differ" if rows else "")
 
 
 def next_command(target: str, artifact: Path) -> str:

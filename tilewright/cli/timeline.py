@@ -43,7 +43,7 @@ def timeline(
     With `--json`: all of it.
     """
     with failures(as_json, output):
-        _require_cpu(artifact)
+        require_cpu(artifact)
         chart = carried(artifact, "chart")
         with tilewright.load(artifact) as model, refusals(model):
             given = read_npz(inputs) if inputs else model.random_inputs(seed)
@@ -63,7 +63,7 @@ def timeline(
             console().print(f"written: {output}", markup=False)
 
 
-def _require_cpu(artifact: Path) -> None:
+def require_cpu(artifact: Path) -> None:
     """Raises `UsageError` for an artifact whose tasks have no times."""
     target = str(read_manifest(artifact).get("target"))
     if target.startswith("npu"):

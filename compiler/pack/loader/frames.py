@@ -21,8 +21,8 @@ from compiler.pack.loader.errors import InputError, RunError, WrongMachine
 from compiler.pack.loader.files import _Files
 from compiler.pack.loader.interface import _StreamConfig, _Tensor, _tensors
 from compiler.pack.loader.library import _alone
+from compiler.pack.loader.profiles import _check_machine
 from compiler.pack.loader.specs import Array, TensorSpec, _aligned
-from compiler.pack.loader.systems import _check_machine
 
 
 class _Frames:

@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler.pack.loader.errors import ArtifactError, RunError, WrongMachine
 from compiler.pack.loader.interface import ABI_VERSION, OLDER_ABI_VERSIONS, _Config, _Tensor
-from compiler.pack.loader.systems import _check_machine
+from compiler.pack.loader.profiles import _check_machine
 
 PLACE = "let TMPDIR name a folder with free space that can be written and permits execution"
 """What mends that the library can be loaded neither from memory nor from a temporary file."""

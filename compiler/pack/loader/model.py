@@ -25,6 +25,7 @@ from compiler.pack.loader.interface import DeviceArray
 from compiler.pack.loader.library import _alone, _Library
 from compiler.pack.loader.outside import _Outside
 from compiler.pack.loader.ports import _Ports
+from compiler.pack.loader.probe import _demand_right, _probe_faults
 from compiler.pack.loader.program import _Program
 from compiler.pack.loader.shown import _as_table, _by_name, _facts, _in_a_line, _in_order
 from compiler.pack.loader.specs import Array, _aligned
@@ -39,7 +40,8 @@ class Model:
     path      a .tw file or a folder with its members; None: where this file lies
     lanes     threads; None: as many as the plan was made for. With fewer than any plan needs one thread does
               everything, so `.lanes` is 1
-    verify    whether the library and the weights are compared with their SHA-256 first; None: weights only if this
+    verify    whether the library and the weights are compared with their SHA-256 first, and the artifact's probe is
+              run, whose results a machine that computes right is known to have; None: weights and probe only if this
               user has not done so since their file changed and the system started
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
     device    which GPU runs a model that was compiled for one: 0 is the first that CUDA_VISIBLE_DEVICES leaves
@@ -125,6 +127,8 @@ class Model:
             self.plan = self._program.running(self.manifest)
             planned = self.plan.lanes
             self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
+            way = self._folder, self.plan.number, self.lanes
+            _demand_right(self._program, self._files, _described(self.manifest, self.binding), way)
         except BaseException:
             self.close()
             raise
@@ -466,6 +470,16 @@ class Model:
         the binding leaves open, by name; their opt where there is none.
         """
         return _drawn(self.binding, _described(self.manifest, self.binding)["inputs"], seed, sizes or {})
+
+    def self_check(self) -> tuple[str, ...]:
+        """What of the outputs of the artifact's probe is wrong on this machine, in words; empty where all is right.
+
+        Raises RunError for an artifact without a probe.
+        """
+        described = _described(self.manifest, self.binding)
+        if "probe" not in described:
+            raise RunError("the artifact has no probe. Fix: compile the model again")
+        return _probe_faults(self._program, described)
 
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
         """When each task of the running plan begins and ends, in seconds since the run began.

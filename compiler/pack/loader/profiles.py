@@ -1,9 +1,11 @@
-"""Which of several programs a processor takes: an artifact may hold one for each of several profiles."""
+"""Which programs this machine can run: by their first bytes, and of one for each of several profiles the ablest."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import struct
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,13 @@ from compiler.pack.loader.errors import ArtifactError, WrongMachine
 _CPUINFO = Path("/proc/cpuinfo")
 _TILES = "amx_tile"
 _ARCH_PRCTL, _ASK_FOR, _TILE_DATA = 158, 0x1023, 18
+_SYSTEMS = {"linux": ("Linux", "linux"), "win32": ("Windows", "windows"), "darwin": ("macOS", "macos")}
+"""By Python's name: how a system is called, and the value of the option `system` that makes programs for it."""
+_ELF = {62: "x86_64", 183: "aarch64"}
+_PE = {0x8664: "x86_64", 0xAA64: "aarch64"}
+_MACH_O = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
+"""Each format's numbers of the architectures."""
+_OTHER = "another architecture"
 
 
 def cpu_features(cpuinfo: Path) -> frozenset[str]:
@@ -61,3 +70,49 @@ def _of_profile(manifest: Mapping[str, Any], profile: str | None) -> dict[str, A
     if not able:
         raise WrongMachine(f"the artifact is for {names}, and this machine has none of them", "compile it for this one")
     return {**{key: value for key, value in manifest.items() if key not in ("verified", "unshown")}, **able[0]}
+
+
+def _built_for(code: bytes) -> tuple[str, str] | None:
+    """System, as Python calls it, and architecture of a shared library; None for what is none.
+
+    By the headers of ELF, of PE (Microsoft's PE format, "COFF File Header"), and of Mach-O (mach-o/loader.h).
+    """
+    if len(code) < 64:
+        return None
+    if code[:4] == b"\x7fELF":
+        return "linux", _ELF.get(struct.unpack_from("<H", code, 18)[0], _OTHER)
+    if code[:4] == b"\xcf\xfa\xed\xfe":
+        return "darwin", _MACH_O.get(struct.unpack_from("<I", code, 4)[0], _OTHER)
+    at = struct.unpack_from("<I", code, 60)[0]
+    if code[:2] == b"MZ" and code[at : at + 4] == b"PE\0\0" and at + 6 <= len(code):
+        return "win32", _PE.get(struct.unpack_from("<H", code, at + 4)[0], _OTHER)
+    return None
+
+
+def _machine() -> str:
+    """This one's architecture, as Linux calls it."""
+    return {"AMD64": "x86_64", "ARM64": "aarch64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+
+
+def _check_machine(code: bytes) -> None:
+    """Raises WrongMachine for a program that this machine or its system cannot run, with the option that makes one."""
+    if code[:4] == b"\0asm":
+        raise WrongMachine(
+            "the model is compiled for browsers",
+            "tilewright export model.tw FOLDER --as browser, or compile it for cpu",
+        )
+    built = _built_for(code)
+    if built is None:
+        return
+    system, machine = built
+    title = _SYSTEMS[system][0]
+    if system != sys.platform:
+        here, option = _SYSTEMS.get(sys.platform, (sys.platform, ""))
+        how = f"compile it with the option system {option} (--system {option})" if option else "run it there"
+        raise WrongMachine(f"the artifact is for {title}, this is {here}", how)
+    if machine != _machine():
+        fix = f"compile the model for cpu on {_machine()}"
+        if system != "linux":
+            profile = {"x86_64": "cpu:x86-64-v3", "aarch64": "cpu:aarch64"}.get(_machine(), "a profile of it")
+            fix = f"compile it for this one: --target {profile} --system {_SYSTEMS[system][1]}"
+        raise WrongMachine(f"the artifact is for {machine}, this machine is {_machine()}", fix)

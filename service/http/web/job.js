@@ -129,9 +129,10 @@ function Overview({ job, events, link, base }) {
       <h2>Proof</h2>
       <p class="quiet">Each output against float64 on the model as it was ${report.quantised ? "quantised" : "sent"}; its largest error may be
         ${" "}${figures(report.tolerance)} of its largest value.</p>
-      <${Table} columns=${["output", "#largest error", "#of the largest value", "of the tolerance"]} rows=${report.errors.map((one) => [
+      <${Table} columns=${["output", "#largest error", "#of the largest value", "of the tolerance", "#on random inputs, float32 itself"]} rows=${report.errors.map((one) => [
         html`<code>${one.output}</code>`, figures(one.max_absolute), figures(one.max_relative),
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
+        (report.beside_float32 || []).filter((of) => of.output === one.output).map((of) => `${figures(of.artifact)}, ${figures(of.float32)}${of.decisions ? `; ${of.differing} of ${of.decisions} decisions differ` : ""}`).join(""),
       ])} />
       ${report.cases && html`<${Shown} report=${report} />`}
       ${job.kind === "compile" && html`<${Why} job=${job} report=${report} base=${base} />`}

@@ -1,6 +1,7 @@
 /* An artifact's library written by hand: y = w * x + n and z = x > 0, for x: f32[2, 3], n: i64, w: f32[3] in the weights file.
  *
- * Macros make it misbehave: ABI (the version it reports), MISSING (a CPU feature it claims to lack). With SEVERAL it has two plans.
+ * Macros make it misbehave: ABI (the version it reports), MISSING (a CPU feature it claims to lack), SLIP (what is added
+ * to the last element). With SEVERAL it has two plans.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +21,9 @@
 #else
 #define PLANS LAST
 #define CHOSEN 1
+#endif
+#ifndef SLIP
+#define SLIP 0
 #endif
 #ifndef MISSING
 #define MISSING ""
@@ -75,7 +79,8 @@ int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out) {
     if (n == 13) return fail("this model refuses", "13");
     for (int row = 0; row < 2; row++)
         for (int column = 0; column < 3; column++) {
-            *at(&out[0], row, column) = instance->weights[column] * *at(&in[0], row, column) + (float)n;
+            *at(&out[0], row, column) = instance->weights[column] * *at(&in[0], row, column) + (float)n
+                + (row == 1 && column == 2 ? SLIP : 0);
             ((char *)out[1].data)[row * 3 + column] = *at(&in[0], row, column) > 0;
         }
     return 0;

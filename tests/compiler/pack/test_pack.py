@@ -23,7 +23,6 @@ from compiler.pack.pack import PackedArtifact
 
 CHART = ("__init__", "drawing", "events", "reading", "schedule", "times", "wording", "words")
 MEMBERS = [
-    "manifest.json",
     "plan.json",
     "trace.json",
     "graph.json",
@@ -40,6 +39,7 @@ MEMBERS = [
     "source/model.h",
     "model.so",
     "weights.bin",
+    "manifest.json",
 ]
 
 

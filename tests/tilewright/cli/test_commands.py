@@ -67,6 +67,11 @@ def test_the_last_lines_of_compile_have_what_one_asks_next(command: Command, ser
         f"job         http://server.test/#/jobs/{ID}",
         f"next        tilewright run {model.with_suffix('.tw')} --bench",
     ]
+    for artifact, said in ((2e-7, "no worse than float32 itself"), (9e-7, "float32 itself: 4e-07, this 9e-07")):
+        beside = [{"output": "y", "artifact": artifact, "float32": 4e-7, "decisions": 40, "differing": 1}]
+        server.answers[f"/jobs/{ID}/report"] = {"report": {**report, "beside_float32": beside}}
+        whole = f"error       2.3e-07 of the largest value, of 0.0001 permitted; {said}; 1 of 40 decisions differ"
+        assert whole in command("compile", model).stderr.splitlines()
     server.answers[f"/jobs/{ID}/report"] = {"report": {"verified": False, "target": "cuda:sm_90", "threads": 1}}
     server.events = [("notice", {"message": "from the cache, without a race"}), ("state", {"state": "SUCCEEDED"})]
     server.cached, server.latency_s, server.compared = True, None, []

@@ -110,6 +110,7 @@ ROWS: tuple[Row, ...] = (
     Row("run @/model.tw", "float32"),
     Row(f"generate @/decoder.tw --ids {IDS} --max-tokens 2", " ", "2 tokens: --max-tokens"),
     Row("serve m=@/model.tw --port 0", "serving on http://127.0.0.1:", "m: cpu:"),
+    Row("doctor @/model.tw --repeats 2", "right: the probe's outputs are in their bands"),
     Row("timeline @/model.tw --repeats 2 -o @/t.svg", "measured", "written: @/t.svg"),
     Row("targets", "AVX-512"),
     Row("operators", "Conv"),
@@ -222,7 +223,9 @@ def world(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(changing, "model_file", lambda client, digest, folder: Path(digest))
     real, decoder = tilewright.load, Opened(fixed(1, 4).bindings)
     monkeypatch.setattr(
-        tilewright, "load", lambda path, *given: decoder if Path(path).name == "decoder.tw" else real(path, *given)
+        tilewright,
+        "load",
+        lambda path, *given, **how: decoder if Path(path).name == "decoder.tw" else real(path, *given, **how),
     )
 
     def up(data: Path, port: int, ready_file: Path | None, announce: Any, say: Any) -> None:
