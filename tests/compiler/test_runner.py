@@ -251,7 +251,7 @@ def test_an_artifact_that_cannot_be_loaded_is_named_with_the_fix(
         with pytest.raises(ArtifactUnusable, match="artifact the-bad-one ") as caught:
             benchmark([("good", small), ("the-bad-one", path)], SHORT)
         assert caught.value.fix
-    monkeypatch.setattr("compiler.pack.loader.library.platform.machine", lambda: "s390x")
+    monkeypatch.setattr("compiler.pack.loader.profiles.platform.machine", lambda: "s390x")
     with pytest.raises(TargetUnavailable, match="artifact elsewhere cannot run on this machine") as refused:
         benchmark([("elsewhere", small)], SHORT)
     assert "compile the model for cpu" in refused.value.fix

@@ -57,6 +57,7 @@ MOVED: dict[str, Callable[[Sketch, int], int]] = {
     "Compress": lambda s, x: s("Compress", x, None, axis=1, condition=(1, 0, 1, 1)),
     "Concat": lambda s, x: s("Concat", x, x, axis=0),
     "DepthToSpace": lambda s, x: s("DepthToSpace", x, blocksize=2),
+    "Toeplitz": lambda s, x: s("Toeplitz", s("Slice", x, starts=(0,), ends=(5,), axes=(3,), steps=(1,))),
     "Expand": lambda s, x: s("Expand", x, None, shape=(3, 4, 4, 6)),
     "Flatten": lambda s, x: s("Flatten", x, axis=2),
     "Gather": lambda s, x: s("Gather", x, s.c([2, 0], DType.I64), axis=1),
