@@ -7,7 +7,7 @@ arithmetic on the definition finds for every other (`compiler.legalise.enclosure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -76,13 +76,12 @@ def map_of(node: Node, constants: Mapping[int, Array]) -> Map | None:
     if operator is None or Trait.ELEMENTWISE not in operator.traits or len(node.outputs) != 1:
         return None
     numbers: list[Const | None] = []
-    for value in node.inputs:
-        array = None if value is None else constants.get(value)
+    for value in node.used:
+        array = constants.get(value)
         if array is not None and array.size != 1:
             return None
         numbers.append(None if array is None else Const(float(array.reshape(-1)[0]), DType.F64))
-    varying = {value for value in node.inputs if value is not None and value not in constants}
-    if len(varying) != 1:
+    if len({value for value in node.used if value not in constants}) != 1:
         return None
     try:
         kernel = operator.define(node, tuple(None if value is None else ONE for value in node.inputs), (ONE,))
@@ -90,16 +89,11 @@ def map_of(node: Node, constants: Mapping[int, Array]) -> Map | None:
         return None
     if isinstance(kernel, Routine) or len(kernel.blocks) != 1 or len(kernel.blocks[0].values) != 1:
         return None
-    by_slot = dict(zip((slot.name for slot in kernel.inputs), (n for n, v in _given(node, numbers)), strict=True))
+    by_slot = dict(zip((slot.name for slot in kernel.inputs), numbers, strict=True))
     expr = (
         kernel.blocks[0].values[0].transform(lambda one: by_slot.get(one.slot) or one if isinstance(one, Load) else one)
     )
     return Map(node.op, expr)
-
-
-def _given(node: Node, numbers: Sequence[Const | None]) -> list[tuple[Const | None, int]]:
-    """What each slot of the kernel holds: a number, or None for what varies."""
-    return [(number, value) for number, value in zip(numbers, node.inputs, strict=True) if value is not None]
 
 
 @lru_cache(maxsize=256)

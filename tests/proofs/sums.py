@@ -28,7 +28,6 @@ from tests.proofs.terms import EFFORT, Terms, Untold, exact, surd
 
 MOST_PARTS = 300
 MOST_EFFORT = 3 * EFFORT
-DEBUG = False
 
 
 @dataclass(frozen=True)
@@ -237,11 +236,8 @@ class Sums:
             if not linear:
                 solver.add(*self.terms.facts)
             solver.add(z3.Not(claim))
-            answer = solver.check()
-            if answer == z3.unsat:
+            if solver.check() == z3.unsat:
                 return True
-        if DEBUG:
-            print("does not follow" if answer == z3.sat else "open", claim, "from", given)
         return False
 
     def _impossible(self, part: Part) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,8 @@ class Packing:
     def _rule(self, node: Node) -> Callable[[Node], None]:
         op = node.op
         if op in MAPS:
-            return self._map if self._causal_scores(node) is None else self._causal
+            scores = self._causal_scores(node)
+            return self._map if scores is None else partial(self._causal, scores)
         if op in having(Trait.REDUCTION) and not self.causal.intersection(node.used):
             return self._reduction
         if op != "Softmax" and self.causal.intersection(node.used):
@@ -241,8 +243,8 @@ class Packing:
         earlier = np.broadcast_to(np.tri(pairs.shape[1], dtype=bool), pairs.shape)
         return bool(seen(pairs)[earlier].all() and hidden(pairs)[~earlier].all())
 
-    def _causal(self, node: Node) -> None:
-        scores = self._causal_scores(node)
+    def _causal(self, scores: int, node: Node) -> None:
+        """The scores as they are: where a softmax reads them, keys end at the query's own place."""
         found = self.operand(scores, node)
         assert found is not None
         self.made[node.outputs[0]] = found

@@ -61,12 +61,12 @@ def relu_sum(view: View, node: Node) -> Rewrite | No | None:
     if not is_float(view, node):
         return None
     later = _last(program, node)
-    if later is not None and isinstance(_found(program, later), sums.ReluSum):
+    if later is not None and isinstance(_found(program, later, *_joined(program, later)), sums.ReluSum):
         return No(f"it is approximated with {later.op} after it")
-    found = _found(program, node)
+    one, x = _joined(program, node)
+    found = _found(program, node, one, x)
     if found is None or isinstance(found, No):
         return found
-    one, x = _joined(program, node)
     w = Writer(view, node)
     _write(w, x, found)
     made = w.done(f"{found.curve.name} as a sum of {found.terms} ReLUs, wrong by at most {found.bound:.3g}")
@@ -75,15 +75,12 @@ def relu_sum(view: View, node: Node) -> Rewrite | No | None:
     return program.offer(made, offered)
 
 
-def _found(program: Legalising, node: Node) -> sums.ReluSum | No | None:
-    """The sum for a node and the maps before it; None where it is no function of one number, or a line."""
-    one, x = _joined(program, node)
+def _found(program: Legalising, node: Node, one: Map | None, x: int) -> sums.ReluSum | No | None:
+    """The sum for a node and the maps before it, which are `one` of `x`; None where that is no function, or a line."""
     curve = _curve(program, node) if x in node.used else None
-    if curve is None and (one is None or one.is_line):
-        return None
-    given = curve or one
-    assert given is not None
-    return _sum_of(program, given, program.range_of(x))
+    if curve is not None:
+        return _sum_of(program, curve, program.range_of(x))
+    return None if one is None or one.is_line else _sum_of(program, one, program.range_of(x))
 
 
 def _joined(program: Legalising, node: Node) -> tuple[Map | None, int]:

@@ -16,7 +16,7 @@ from compiler.pack.loader.bindings import Binding
 from compiler.pack.loader.checked import _is_noted, _note, _state
 from compiler.pack.loader.drawing import _drawn, _Stable
 from compiler.pack.loader.errors import InputError, RunError, WrongMachine
-from compiler.pack.loader.files import _Files
+from compiler.pack.loader.files import _PROGRAMS, _Files
 from compiler.pack.loader.profiles import _CPUINFO
 from compiler.pack.loader.program import _Program
 from compiler.pack.loader.specs import Array
@@ -129,7 +129,8 @@ def _demand_right(program: _Program, files: _Files, described: Mapping[str, Any]
     """
     if "probe" not in described or files.verify is False:
         return
-    digests = sorted(one["sha256"] for name, one in files.manifest["files"].items() if name.endswith((".so", ".bin")))
+    held = files.manifest["files"].items()
+    digests = sorted(one["sha256"] for name, one in held if name.endswith((*_PROGRAMS, ".bin")))
     part = repr(("probe", described["probe"], digests, way, _processor()))
     state = None if files.verify else _state(files.locate("weights.bin")[0], part)
     if state is not None and _is_noted(state):
