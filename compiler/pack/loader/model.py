@@ -128,7 +128,10 @@ class Model:
             planned = self.plan.lanes
             self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
             way = self._folder, self.plan.number, self.lanes
-            _demand_right(self._program, self._files, _described(self.manifest, self.binding), way)
+            ran = _demand_right(self._program, self._files, _described(self.manifest, self.binding), way)
+            if ran and self._program.parts is not None:  # no caller's frame follows the probe's, nor is it counted
+                self._program.parts.close()
+                self._program.parts = self._open_parts()
         except BaseException:
             self.close()
             raise

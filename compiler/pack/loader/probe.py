@@ -122,19 +122,19 @@ def _processor() -> str:
     return ", ".join(f"{key.strip()} {value.strip()}" for key, value in pairs if key.strip() in _CPU_KEYS)
 
 
-def _demand_right(program: _Program, files: _Files, described: Mapping[str, Any], way: tuple[Any, ...]) -> None:
+def _demand_right(program: _Program, files: _Files, described: Mapping[str, Any], way: tuple[Any, ...]) -> bool:
     """Runs the probe, if there is one and `verify` asks for it; without that once for each file, machine and `way`.
 
-    Raises WrongMachine, which names the outputs that are wrong.
+    Returns whether it ran. Raises WrongMachine, which names the outputs that are wrong.
     """
     if "probe" not in described or files.verify is False:
-        return
+        return False
     held = files.manifest["files"].items()
     digests = sorted(one["sha256"] for name, one in held if name.endswith((*_PROGRAMS, ".bin")))
     part = repr(("probe", described["probe"], digests, way, _processor()))
     state = None if files.verify else _state(files.locate("weights.bin")[0], part)
     if state is not None and _is_noted(state):
-        return
+        return False
     if faults := _probe_faults(program, described):
         again = "and in a second run too" if _probe_faults(program, described) else "and not in a second run"
         raise WrongMachine(
@@ -144,3 +144,4 @@ def _demand_right(program: _Program, files: _Files, described: Mapping[str, Any]
         )
     if state is not None:
         _note(state)
+    return True
