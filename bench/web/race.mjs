@@ -1,13 +1,14 @@
 // One network in one process: arguments are the folder of our page, the model, the folder in which onnxruntime-web is
-// installed, and rounds. Says, as JSON, the milliseconds of processor time of each run of both and how far they differ.
+// installed, rounds and threads. Says, as JSON, the milliseconds of each run of both and how far they differ: of one
+// thread those of the processor, else by the clock.
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, file, peers, rounds] = process.argv.slice(2);
+const [folder, file, peers, rounds, threads] = process.argv.slice(2);
 const of = (...parts) => pathToFileURL(path.resolve(...parts));
 const ort = await import(of(peers, "node_modules/onnxruntime-web/dist/ort.wasm.min.mjs"));
-ort.env.wasm.numThreads = 1;
+ort.env.wasm.numThreads = Number(threads);
 ort.env.logLevel = "error";
 const { load } = await import(of(folder, "model.js"));
 const model = await load(`${of(folder)}/`);
@@ -28,7 +29,11 @@ for (const { name } of model.outputs) {
   const largest = right.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
   right.forEach((one, at) => (error = Math.max(error, Math.abs(one - ours[name][at]) / largest)));
 }
-const spent = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1000; };
+const spent = () => {
+  if (threads > 1) return performance.now();
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+};
 const times = [[], []];
 for (const way of ways) await way();
 for (let round = 0; round < Number(rounds); round++)

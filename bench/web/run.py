@@ -1,7 +1,8 @@
-"""Networks in Node.js on one thread, as artifacts for browsers and by onnxruntime-web, in turns.
+"""Networks in Node.js, as artifacts for browsers and by onnxruntime-web, in turns.
 
 `npm install onnxruntime-web` in a folder of yours, which `--npm` names. Ours is compiled as it is without measuring:
-tiles are the cost model's. Times are of the processor, in one process of Node.js for each network.
+tiles are the cost model's. Of one thread times are of the processor, else by the clock, in one process of Node.js for
+each network.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", default=NETWORKS, help="networks or .onnx files (default: light ones)")
     parser.add_argument("--npm", type=Path, required=True, metavar="DIR", help="where onnxruntime-web is installed")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of turns (default: {ROUNDS})")
+    parser.add_argument("--threads", type=int, default=1, help="of both (default: 1)")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
     peer = given.npm / "node_modules" / "onnxruntime-web"
@@ -64,7 +66,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"{peer} is not there: run npm install onnxruntime-web in {given.npm}")
     section = report.Section("web", arguments, ())
     version = json.loads((peer / "package.json").read_text())["version"]
-    rows = [measured(name, given.npm, given.rounds) for name in given.names]
+    rows = [measured(name, given.npm, given.rounds, given.threads) for name in given.names]
     text = table(rows, version, packed_bytes(peer / "dist", PEER_FILES))
     print(text, end="")
     if given.markdown:
@@ -72,7 +74,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measured(name: str, npm: Path, rounds: int) -> Row:
+def measured(name: str, npm: Path, rounds: int, threads: int = 1) -> Row:
     """Compiles a network and races it. Raises UsageError without Node.js, and for a race that fails."""
     node = installed()
     if node is None:
@@ -81,12 +83,14 @@ def measured(name: str, npm: Path, rounds: int) -> Row:
         place = Path(folder)
         chosen = subject(name, place)
         artifact = place / "model.tw"
-        options = CompileOptions.from_json({**chosen.options, "target": TARGET, "tuning_budget_s": 0})
+        options = CompileOptions.from_json(
+            {**chosen.options, "target": TARGET, "tuning_budget_s": 0, "threads": threads}
+        )
         compile_model(Request(chosen.file, artifact, options, None, {}), Host(()))
         page = browser_folder(artifact, place / "page")
         script = place / "race.mjs"
         script.write_text((files("bench.web") / "race.mjs").read_text("utf-8"))
-        command = [node[0], str(script), str(page), str(chosen.file), str(npm), str(rounds)]
+        command = [node[0], str(script), str(page), str(chosen.file), str(npm), str(rounds), str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{name}: {done.stderr.strip()[-500:]}", fix="look at what Node.js says")

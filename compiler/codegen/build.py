@@ -67,6 +67,17 @@ WASM_LINK_FLAGS = (
     "-Wl,-z,stack-size=1048576",
 )
 """A module that a page loads: it exports what is visible, and has a stack of a MiB."""
+WASM_ATOMICS = ("-matomics", "-mbulk-memory")
+"""Flags of a target for modules whose memory threads share."""
+WASM_SHARED_FLAGS = (
+    "-mcpu=generic+atomics+bulk_memory",
+    "-Wl,--shared-memory",
+    "-Wl,--import-memory",
+    "-Wl,--initial-memory=8388608",
+    "-Wl,--max-memory=4294901760",
+    "-Wl,--export=__stack_pointer",
+)
+"""What links these: each thread's instance is given the memory, within these bounds (model.js), and a stack."""
 UNIT_TIMEOUT_S = 300
 LINK_TIMEOUT_S = 900
 """Zig builds a system's C library when it first links for it: 80 seconds of a core, which others may want too."""
@@ -298,7 +309,8 @@ def compile_library(
 
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
-        _run([*toolchain.command, *toolchain.linking, "-o", library, *linked, "-lm"], root, "link", stop)
+        shared = WASM_SHARED_FLAGS if {*WASM_ATOMICS} <= {*target.flags} else ()
+        _run([*toolchain.command, *toolchain.linking, *shared, "-o", library, *linked, "-lm"], root, "link", stop)
         return (root / library).read_bytes()
 
 

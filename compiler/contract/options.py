@@ -157,8 +157,8 @@ class CompileOptions(Refusing):
         default=None,
         ge=1,
         le=MAX_THREADS,
-        description="lanes of the plan; null: every core of the machine that compiles. CUDA targets refuse it: "
-        "their plans have as many streams as they need",
+        description="lanes of the plan; null: every core of the machine that compiles, and one for browsers. "
+        "CUDA targets refuse it: their plans have as many streams as they need",
     )
     inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
         default_factory=dict,

@@ -34,11 +34,14 @@ return import('/web/in_browser.js').then(({members}) => members(archive, names))
 
 
 class Silent(SimpleHTTPRequestHandler):
-    """Serves a folder, of which the browser keeps nothing, and logs nothing."""
+    """Serves a folder, of which the browser keeps nothing, and logs nothing; below `/?shared` isolated from others."""
 
     def end_headers(self) -> None:
-        """With one that says so."""
+        """With those that say so."""
         self.send_header("Cache-Control", "no-store")
+        if "shared" in f"{self.path}{self.headers['Referer']}":
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         super().end_headers()
 
     def log_message(self, format: str, *given: object) -> None:
@@ -50,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     """Where the page of a network is served, and its folder."""
     wasm()
     place = tmp_path_factory.mktemp("page")
-    _, artifact = compiled(build("tiny_mobile").SerializeToString(), place, target=SIMD128)
+    _, artifact = compiled(build("tiny_cnn").SerializeToString(), place, target=SIMD128, threads=2)
     folder = browser_folder(artifact, place / "page")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -69,9 +72,13 @@ def test_the_page_runs_the_model_and_shows_its_time_and_says_why_where_it_does_n
     with browser() as window:
         window.go(f"{url}/demo.html")
         window.sees("ms a run")
+        window.sees("and one thread")
         assert float(window.run("return document.getElementById('state').dataset.milliseconds")) > 0
         assert window.run("return document.querySelectorAll('#ports tr').length") == 2
         assert window.drive(worker) is True
+        window.go(f"{url}/demo.html?shared")
+        window.sees("ms a run")
+        window.sees("and 2 threads")
         (folder / "weights.bin").unlink()
         window.go(f"{url}/demo.html?again")
         window.sees("weights.bin cannot be fetched: HTTP 404")

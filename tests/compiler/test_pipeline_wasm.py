@@ -17,8 +17,9 @@ from onnx import TensorProto, helper
 
 from bench.zoo import build
 from compiler.codegen import build as toolchains
-from compiler.codegen.build import WASM, find_toolchain
+from compiler.codegen.build import WASM, Toolchain, find_toolchain
 from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.cpu.wasm.kind import wasm_backend
 from compiler.errors import OptionsError, ToolchainMissing, UnsupportedModel
 from compiler.pack.loader import Model, WrongMachine
 from compiler.preflight import preflight
@@ -104,6 +105,49 @@ def test_networks_of_each_family_agree_in_node(network: Callable[[], bytes], tmp
     report, _ = compiled(network(), tmp_path / "net", target=SIMD128)
     assert report.errors
     assert all(error.max_relative <= report.tolerance for error in report.errors)
+
+
+THREADS = """
+const folder = pathToFileURL(process.argv[2] + "/");
+const models = [await load(folder)];
+globalThis.crossOriginIsolated = false;  // as in a page that is not isolated
+models.push(await load(folder));
+const found = [];
+for (const model of models) {
+  const [{ name }] = model.inputs;
+  const image = model.port(0).slice().map((_, at) => Math.sin(at));
+  const runs = [];
+  for (let run = 0; run < 50; run++) runs.push(Object.values(await model.run({ [name]: image }))[0]);
+  found.push({ threads: model.threads, once: Array.from(runs[0]),
+               alike: runs.every((one) => one.every((element, at) => Object.is(element, runs[0][at]))) });
+  if (models.indexOf(model)) model.close();  // the other one's workers do not keep the process
+}
+console.log(JSON.stringify(found));
+"""
+
+
+def test_lanes_are_run_by_workers_where_memory_may_be_shared_and_else_by_one_thread(tmp_path: Path) -> None:
+    wasm()
+    model = build("tiny_cnn").SerializeToString()
+    report, artifact = compiled(model, tmp_path / "net", target=SIMD128, threads=2)
+    assert report.errors[0].max_relative <= report.tolerance
+    with zipfile.ZipFile(artifact) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert (manifest["lanes"], manifest["requires"]["features"]) == (2, ["simd128", "threads"])
+    shared, alone = json.loads(in_node(THREADS, browser_folder(artifact, tmp_path / "page")))
+    assert (shared["threads"], alone["threads"]) == (2, 1)
+    assert shared["alike"]
+    assert alone["alike"]
+    assert shared["once"] == alone["once"]
+
+
+def test_several_threads_need_a_c_library_made_for_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm()
+    monkeypatch.setattr(Toolchain, "is_zig", False)
+    with pytest.raises(ToolchainMissing, match="memory that threads share"):
+        wasm_backend(CompileOptions(target=SIMD128, threads=2), {})
 
 
 def test_this_machines_loader_says_what_runs_the_artifact(mobile: tuple[CompileReport, Path]) -> None:

@@ -1,7 +1,7 @@
 """A folder that a web server can serve as it is: an artifact for browsers, taken apart.
 
 manifest.json, model.wasm, weights.bin   the model
-model.js, model.d.ts                     what loads and runs it
+model.js, lane.js, model.d.ts            what loads and runs it, on one thread or several
 demo.html, demo.js                       a page that runs it on random inputs
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.errors import UsageError
 from tilewright.loading import read_manifest
 
-MEMBERS = ("manifest.json", "model.wasm", "weights.bin", "model.js", "model.d.ts", "demo.html", "demo.js")
+MEMBERS = ("manifest.json", "model.wasm", "weights.bin", "model.js", "lane.js", "model.d.ts", "demo.html", "demo.js")
 
 
 def browser_folder(artifact: Path, folder: Path) -> Path:

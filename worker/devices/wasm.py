@@ -26,7 +26,7 @@ def entries() -> list[dict[str, Any]]:
     return [
         {
             "name": profile.name,
-            "description": f"browsers and Node.js: {profile.machine} with {', '.join(profile.features)}, one thread",
+            "description": f"browsers and Node.js: {profile.machine} with {', '.join(profile.features)}",
             "machine": profile.machine,
             "features": list(profile.features),
             "vector_floats": profile.vector_floats,

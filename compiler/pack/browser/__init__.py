@@ -10,7 +10,7 @@ from importlib.resources import files
 from compiler.codegen.build import WASM
 
 MODULE = "model.wasm"
-GLUE = ("model.js", "model.d.ts", "demo.html", "demo.js")
+GLUE = ("model.js", "lane.js", "model.d.ts", "demo.html", "demo.js")
 
 
 def for_browsers(machine: str) -> bool:

@@ -14,6 +14,9 @@ function draw({ dtype, range, examples }, array) {
   }
 }
 
+/** How many threads run a model, in words. */
+export const threads = (model) => (model.threads === 1 ? "one thread" : `${model.threads} threads`);
+
 /** The median of the milliseconds of some runs, and how many these were. The page answers between two of them. */
 export async function timed(model) {
   model.inputs.forEach((port, at) => draw(port, model.port(at)));

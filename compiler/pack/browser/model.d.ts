@@ -25,6 +25,8 @@ export class Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
   readonly target: string;
+  /** That run it: as many as it has lanes, or one where memory may not be shared with workers. */
+  readonly threads: number;
   /** Whether each run draws other random numbers. */
   readonly random: boolean;
   /** Outputs by name, in row-major order. Rejects for an input that is missing, or of another type or size. */
@@ -33,6 +35,8 @@ export class Model {
   port(at: number): TensorArray;
   /** One run of what lies in the memories of the inputs. */
   step(): void;
+  /** Ends the other threads. */
+  close(): void;
 }
 
 /** Loads the model whose manifest.json, model.wasm and weights.bin lie in a folder (by default that of this file). */

@@ -4,7 +4,8 @@
  *     const model = await load(new URL("./", import.meta.url));
  *     const { logits } = await model.run({ image: new Float32Array(1 * 3 * 224 * 224) });
  *
- * manifest.json, model.wasm and weights.bin lie in one folder. Types: model.d.ts.
+ * manifest.json, model.wasm and weights.bin lie in one folder. Types: model.d.ts. A model of several lanes runs on as many
+ * threads where memory may be shared: in Node.js, and in pages that are isolated from other origins. Else it runs on one.
  */
 
 /** The array that holds elements of each dtype. What JavaScript has no numbers for is given and returned as bits. */
@@ -23,6 +24,8 @@ const ARRAYS = {
   float16: Uint16Array,
   bfloat16: Uint16Array,
 };
+
+const LEAST_PAGES = 128, MOST_PAGES = 65535;
 
 const arrayOf = (dtype) => ARRAYS[dtype] ?? Uint8Array;
 const sizeOf = (shape) => shape.reduce((product, extent) => product * extent, 1);
@@ -54,24 +57,73 @@ export async function load(folder = new URL("./", import.meta.url)) {
 /** The model of a manifest, with the bytes of model.wasm (or a WebAssembly.Module) and of weights.bin. */
 export async function create(manifest, module, weights) {
   const compiled = module instanceof WebAssembly.Module ? module : await WebAssembly.compile(module);
-  const { exports } = await WebAssembly.instantiate(compiled, {});
-  return new Model(manifest, exports, weights);
+  const engine = await instantiated(compiled);
+  engine._initialize?.();
+  const lanes = Math.min(manifest.lanes ?? 1, globalThis.navigator?.hardwareConcurrency ?? Infinity);
+  const workers = engine.tw_work ? await hired(lanes - 1, compiled, engine) : [];
+  return new Model(manifest, engine, weights, workers);
+}
+
+/** What a module exports, and its memory, which it takes from here where threads may share it. */
+export async function instantiated(compiled) {
+  const memory = WebAssembly.Module.imports(compiled).length ? sharedMemory() : undefined;
+  const { exports } = await WebAssembly.instantiate(compiled, memory && { env: { memory } });
+  return memory ? { ...exports, memory } : exports;
+}
+
+/** The most that this machine lends: memory that is shared cannot move when it grows. */
+function sharedMemory() {
+  for (let maximum = MOST_PAGES; ; maximum >>= 1)
+    try {
+      return new WebAssembly.Memory({ initial: LEAST_PAGES, maximum, shared: true });
+    } catch (error) {
+      if (maximum <= LEAST_PAGES) throw error;
+    }
+}
+
+/** Workers that are ready, one for each lane from 1 on; none where memory cannot be given to them. */
+async function hired(count, module, { memory, tw_stack }) {
+  const workers = [];
+  try {
+    if (globalThis.crossOriginIsolated === false) return workers;
+    const threads = globalThis.Worker ? null : await import("node:worker_threads");
+    for (let lane = 1; lane <= count; lane++) {
+      const stack = tw_stack() >>> 0;
+      if (!stack) break;
+      const worker = new (threads ?? globalThis).Worker(new URL("./lane.js", import.meta.url), { type: "module" });
+      workers.push(worker);
+      const ready = new Promise((resolve, reject) => {
+        if (threads) worker.once("message", resolve).once("error", reject).unref();
+        else Object.assign(worker, { onmessage: resolve, onerror: reject });
+      });
+      worker.postMessage({ module, memory, stack, lane });
+      if (threads) worker.ref();
+      await ready;
+      if (threads) worker.unref();
+    }
+    return workers;
+  } catch {
+    for (const worker of workers) worker.terminate();
+    return [];
+  }
 }
 
 export class Model {
   #engine;
+  #workers;
   #runs = 0n;
 
-  constructor(manifest, engine, weights) {
+  constructor(manifest, engine, weights, workers = []) {
     this.inputs = manifest.inputs;
     this.outputs = manifest.outputs;
     this.target = manifest.target;
     this.random = Boolean(manifest.random);
+    this.threads = workers.length + 1;
     this.#engine = engine;
-    engine._initialize?.();
+    this.#workers = workers;
     const where = engine.tw_weights() >>> 0;
     if (!where || !this.#holds(where, weights)) throw this.#tooLarge();
-    if (engine.tw_start()) throw this.#tooLarge();
+    if (engine.tw_start(this.threads)) throw this.#tooLarge();
   }
 
   /** Outputs by name, for inputs by name; each output is an array of its own. */
@@ -95,6 +147,11 @@ export class Model {
   /** One run of what lies in the memories of the inputs. */
   step() {
     this.#engine.tw_step();
+  }
+
+  /** Ends the other threads; it does not run after that. */
+  close() {
+    for (const worker of this.#workers.splice(0)) worker.terminate();
   }
 
   #fill(port, at, given) {

@@ -1,7 +1,7 @@
 // An artifact for browsers, run in this one. Loaded where somebody asks for that.
 
 import { ask } from "/web/api.js";
-import { timed } from "/web/browser/demo.js";
+import { threads, timed } from "/web/browser/demo.js";
 import { create } from "/web/browser/model.js";
 import { seconds } from "/web/shown.js";
 
@@ -40,6 +40,8 @@ export async function timedHere(artifact) {
   const archive = await (await ask("GET", artifact)).arrayBuffer();
   const files = await members(archive, ["manifest.json", "model.wasm", "weights.bin"]);
   const manifest = JSON.parse(new TextDecoder().decode(files["manifest.json"]));
-  const { median, count } = await timed(await create(manifest, files["model.wasm"], files["weights.bin"]));
-  return `${seconds(median / 1000)} a run in this browser: the median of ${count}, on random inputs and one thread`;
+  const model = await create(manifest, files["model.wasm"], files["weights.bin"]);
+  const { median, count } = await timed(model);
+  model.close();
+  return `${seconds(median / 1000)} a run in this browser: the median of ${count}, on random inputs and ${threads(model)}`;
 }

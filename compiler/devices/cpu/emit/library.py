@@ -38,6 +38,7 @@ WHERE_NEEDED = (
     "tw_digits.h",
     "tw_expand.h",
     "tw_page.h",
+    "tw_page_lanes.h",
     "state.h",
     "tw_state.h",
 )

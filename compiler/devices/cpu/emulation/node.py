@@ -30,7 +30,7 @@ class Node(Emulator):
         script = (files("compiler.devices.cpu.emulation") / RUNNER).read_text("utf-8")
         for name, content in {
             RUNNER: script,
-            "model.js": glue()["model.js"],
+            **{name: content for name, content in glue().items() if name.endswith(".js")},
             "package.json": '{"type":"module"}',
         }.items():
             (place / name).write_text(content, "utf-8")

@@ -1,7 +1,7 @@
 // What runner.c is for shared libraries, for a module of WebAssembly: Node.js runs it, by the model.js that artifacts
 // have. Its argument is the module's path; orders and answers are as runner.c says. Weights are read from their file.
 import fs from "node:fs";
-import { Model } from "./model.js";
+import { create as created, instantiated } from "./model.js";
 
 const KERNEL = 1, CREATE = 2, RUN = 3, DESCRIBE = 4;
 const ABI_VERSION = 3n, ONLY_PLAN = 1n;
@@ -9,7 +9,7 @@ const PAGE = 4096, WASM_PAGE = 65536, POINTER = 4;
 const KINDS = { f: "float", bf: "bfloat", i: "int", u: "uint" };
 
 const module = await WebAssembly.compile(fs.readFileSync(process.argv[2]));
-const opened = async () => (await WebAssembly.instantiate(module, {})).exports;
+const opened = () => instantiated(module);
 let model = null;
 
 function take(size) {
@@ -37,7 +37,7 @@ function giveText(said) {
 
 function description(engine) {
   const bytes = new Uint8Array(engine.memory.buffer, engine.tw_describe());
-  return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+  return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0)));
 }
 
 /** The ports of a library as manifest.json has them, named by their places. */
@@ -80,7 +80,7 @@ async function create() {
   fs.readSync(file, weights, 0, weights.length, offset);
   fs.closeSync(file);
   const inputs = ports(described.inputs, 0);
-  model = new Model({ inputs, outputs: ports(described.outputs, inputs.length) }, engine, weights);
+  model = await created({ ...described, inputs, outputs: ports(described.outputs, inputs.length) }, module, weights);
   giveNumber(0);
   giveNumber(ONLY_PLAN);
   give(new Uint8Array(new Float64Array([0]).buffer));

@@ -1,8 +1,9 @@
-/* The part of model.c that is the same for every model in a module for browsers: one instance, which one thread runs.
+/* The part of model.c that is the same for every model in a module for browsers: one instance of the model, which one thread runs, or
+ * where memory may be shared several (tw_page_lanes.h).
  *
- * model.c defines, before including this file, the tables of the model and of its plans (see tw_runtime.h); there is one plan. The caller,
- * model.js, puts weights and inputs where tw_weights and tw_port say, and reads the outputs there. Memory is never given back: it ends
- * with the module.
+ * model.c defines, before including this file, the tables of the model and of its plans (see tw_runtime.h), of which the last one is
+ * taken: what a hand-over takes is not measured. The caller, model.js, puts weights and inputs where tw_weights and tw_port say, and reads
+ * the outputs there. Memory is never given back: it ends with the module.
  */
 #pragma once
 #include <stddef.h>
@@ -17,6 +18,8 @@
 
 static char *weights, *memory[PORTS_IN + PORTS_OUT + 1], *scratch;
 static void *bound[OPERANDS + 1];
+static const struct plan *const plan = &plans[PLANS - 1];
+static int threads; /* that run lanes */
 
 static size_t aligned(size_t bytes) { return (bytes + 127) / 64 * 64; }
 
@@ -34,21 +37,22 @@ TW_EXPORT void *tw_weights(void) {
     return whole ? weights = whole + aligned(MADE_BYTES) : NULL;
 }
 
-/* The instance; -1 where memory does not suffice. */
-TW_EXPORT int tw_start(void) {
-    size_t bytes = aligned(plans->arena_bytes) + aligned(SCRATCH_BYTES);
+/* The instance, for so many threads; -1 where memory does not suffice. */
+TW_EXPORT int tw_start(int count) {
+    size_t bytes = aligned(plan->arena_bytes) + aligned((size_t)LANES * SCRATCH_BYTES);
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) bytes += aligned(ports[at].bytes);
-    char *arena = pages(bytes), *next = arena + aligned(plans->arena_bytes);
+    char *arena = pages(bytes), *next = arena + aligned(plan->arena_bytes);
     if (!arena) return -1;
+    threads = count;
     scratch = next;
-    next += aligned(SCRATCH_BYTES);
+    next += aligned((size_t)LANES * SCRATCH_BYTES);
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) {
         memory[at] = next;
         next += aligned(ports[at].bytes);
     }
     make_constants(weights);
     for (int at = 0; at < OPERANDS; at++) {
-        const struct operand *one = &plans->operands[at];
+        const struct operand *one = &plan->operands[at];
         char *const spaces[] = {
             [SPACE_INPUT] = memory[one->port],
             [SPACE_OUTPUT] = memory[PORTS_IN + one->port],
@@ -63,10 +67,16 @@ TW_EXPORT int tw_start(void) {
 /* The memory of an input, or behind these of an output. */
 TW_EXPORT void *tw_port(int at) { return memory[at]; }
 
-TW_EXPORT void tw_step(void) {
-    for (int at = 0; at < plans->count; at++) {
-        const struct task *task = &plans->tasks[at];
-        const struct call *call = &plans->calls[task->call];
-        call->kernel(bound + call->first_operand, scratch, task->first, task->last);
-    }
+static void run_task(int at, int scratch_of) {
+    const struct task *task = &plan->tasks[at];
+    const struct call *call = &plan->calls[task->call];
+    call->kernel(bound + call->first_operand, scratch + (size_t)scratch_of * SCRATCH_BYTES, task->first, task->last);
 }
+
+static void run_alone(void) {
+    for (int at = 0; at < plan->count; at++) run_task(at, 0);
+}
+
+#ifndef __wasm_atomics__
+TW_EXPORT void tw_step(void) { run_alone(); }
+#endif

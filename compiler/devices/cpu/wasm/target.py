@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.codegen.build import WASM
+from dataclasses import replace
+
+from compiler.codegen.build import WASM, WASM_ATOMICS
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import TargetUnavailable
@@ -28,3 +30,8 @@ def resolve(name: str) -> CpuTarget:
             return profile
     known = ", ".join(profile.name for profile in PROFILES)
     raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use {known}")
+
+
+def sharing(target: CpuTarget) -> CpuTarget:
+    """The target with memory that several threads share."""
+    return replace(target, flags=(*target.flags, *WASM_ATOMICS), features=(*target.features, "threads"))
