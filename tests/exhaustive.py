@@ -89,7 +89,8 @@ COLLECTED = pytest.StashKey[Sequence[pytest.Item]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark them before pytest looks for marks."""
+    """Mark them before pytest looks for marks, in the order of their files: each process finds them in its own."""
+    items.sort(key=lambda item: name_of(item.path))
     for item in exhaustive(items, kept()):
         item.add_marker(pytest.mark.exhaustive)
     config.stash[COLLECTED] = tuple(items)
