@@ -15,17 +15,18 @@ from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_mobile"])
 def test_launches_are_counted_and_what_they_save_is_the_models(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known, of_the_model = list[worth.Worth](), worth.worth
 
-    def once(network: str, file: Path, options: CompileOptions) -> worth.Worth:
-        known.append(of_the_model(network, file, options))
+    def once(name: str, file: Path, options: CompileOptions) -> worth.Worth:
+        known.append(of_the_model(name, file, options))
         return known[-1]
 
     monkeypatch.setattr(worth, "worth", once)
-    assert worth.main(["tiny_cnn", "--json"]) == 0
+    assert worth.main([network, "--json"]) == 0
     (found,) = known
     assert json.loads(capsys.readouterr().out) == vars(found)
     assert 0 < found.early <= found.launches
