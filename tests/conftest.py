@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from compiler.measure import cores
 from compiler.steps import dividing_proof, proving
@@ -30,6 +31,9 @@ settings.register_profile(
     "tilewright", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tilewright")
+# Nor may what is drawn hang on what this process has imported: hypothesis would read every module of ours for constants
+# to draw, in each process anew.
+providers._get_local_constants = lambda: providers._local_constants
 
 os.environ.setdefault("TILEWRIGHT_COMPARE", "false")  # a race takes seconds: a test that is about one asks for it
 

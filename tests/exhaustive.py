@@ -14,7 +14,7 @@ import pytest
 
 from tests.pace import UNKNOWN_S, function_of, kept, name_of
 
-WHOLE_FILE_S = 1.0
+WHOLE_FILE_S = 0.5
 """Files that took no longer are in `make test` with all sets of parameters."""
 LONG_S = 0.5
 """Test functions that took longer with one set of parameters are left to `make test-rest`."""
@@ -26,7 +26,8 @@ PATHS = {
         "tests/compiler/devices/cuda/emit/test_whole_models.py::test_no_access_of_a_model_races_or_leaves_its_memory"
     ),
     "an artifact for a GPU, proven on one": (
-        "tests/compiler/test_pipeline_cuda.py::test_where_a_gpu_is_the_artifact_is_proven_on_it"
+        "tests/compiler/test_pipeline_cuda.py"
+        "::test_a_model_that_fp16_cannot_hold_is_compiled_in_fp32_and_the_node_and_the_way_out_are_named"
     ),
     "single instructions as NVRTC emits them": (
         "tests/ptx/test_families.py::test_single_instructions_do_what_their_families_expect"
@@ -37,6 +38,16 @@ PATHS = {
     "a network as NVRTC emits it": "tests/ptx/test_networks.py::test_a_network_computes_what_onnx_runtime_does",
     "a network for ARM under its emulator": (
         "tests/compiler/test_pipeline_arm.py::test_a_network_agrees_under_the_emulator_and_says_that_nothing_was_timed"
+    ),
+    "a network for browsers, in Node.js": (
+        "tests/compiler/test_pipeline_wasm.py::test_a_network_agrees_in_node_and_says_that_nothing_was_timed"
+    ),
+    "a network for Windows under Wine": (
+        "tests/compiler/test_pipeline_systems.py::test_a_network_for_windows_agrees_under_wine_and_says_so"
+    ),
+    "a pruned layer on CPUs": (
+        "tests/compiler/test_pruned_models.py"
+        "::test_a_dense_layer_with_combined_columns_brings_its_inputs_into_their_order"
     ),
     "a job on an NPU": "tests/worker/devices/test_npu.py::test_a_job_compiles_estimates_and_infers_behind_its_walls",
     "a job in its child": "tests/worker/attempt/test_jobs.py::test_a_model_becomes_an_artifact_that_is_timed_and_run",
@@ -63,11 +74,13 @@ ELSEWHERE = {
     "tests/bench/gpu/test_first_on_double.py": "networks on the double of CUDA; its parts have tests",
     "tests/bench/replay/test_every_algorithm.py": "two long tests, of all algorithms of a kind each",
     "tests/browser/test_arrival.py": BROWSER,
+    "tests/browser/test_in_browser.py": BROWSER,
     "tests/browser/test_many.py": BROWSER,
     "tests/browser/test_page.py": BROWSER,
     "tests/browser/test_result.py": BROWSER,
     "tests/browser/test_walk.py": BROWSER,
     "tests/compiler/devices/cpu/codegen/test_backend_kernels.py": "one test, of all nodes of ONNX's suite",
+    "tests/compiler/devices/cuda/codegen/test_declared.py": "kernels of all algorithms, which have tests of their own",
     "tests/end_to_end/test_architectures.py": SERVICE,
     "tests/end_to_end/test_cache.py": SERVICE,
     "tests/end_to_end/test_command_line.py": SERVICE,
@@ -89,7 +102,8 @@ COLLECTED = pytest.StashKey[Sequence[pytest.Item]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark them before pytest looks for marks."""
+    """Mark them before pytest looks for marks, in the order of their files: each process finds them in its own."""
+    items.sort(key=lambda item: name_of(item.path))
     for item in exhaustive(items, kept()):
         item.add_marker(pytest.mark.exhaustive)
     config.stash[COLLECTED] = tuple(items)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -159,3 +160,15 @@ def test_what_a_part_of_the_tests_took_is_not_kept(option: str) -> None:
     config: Any = SimpleNamespace(getoption=lambda name: name in ("keep_seconds", option))
     with pytest.raises(pytest.UsageError, match="left out"):
         pace.pytest_configure(config)
+
+
+@pytest.mark.parametrize(("worker", "found"), [("gw0", ["a", "b"]), ("gw1", ["b", "a"]), ("gw2", ["a", "b"])])
+def test_every_second_process_begins_at_the_other_end_of_a_folder(worker: str, found: list[str]) -> None:
+    config: Any = SimpleNamespace(workerinput={"workerid": worker})
+    folder = MagicMock(spec=pytest.Dir, config=config)
+    finding = pace.pytest_make_collect_report(folder)
+    next(finding)
+    report = SimpleNamespace(result=["a", "b"])
+    with pytest.raises(StopIteration) as ended:
+        finding.send(report)  # type: ignore[arg-type]
+    assert ended.value.value.result == found

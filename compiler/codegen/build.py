@@ -317,11 +317,15 @@ def compile_library(
 def compile_program(
     unit: str, texts: Mapping[str, str], target: Instructions, toolchain: Toolchain, libraries: Sequence[str] = ()
 ) -> bytes:
-    """One `.c` of `texts`, compiled and linked to a program. Raises as `compile_library` does."""
+    """One `.c` of `texts`, compiled and linked to a program. Raises as `compile_library` does.
+
+    Without symbols, as libraries are: else Zig would build Windows' C library once more, which takes a minute.
+    """
     with temporary_folder("tw-build-") as root:
         write_sources(root, zig.spelled_for(toolchain.system, texts))
         _compile(root, unit, "program.o", target, toolchain, "-O1", never_stops)
-        _run([*toolchain.command, "-pthread", "-o", "program.exe", "program.o", *libraries], root, "link", never_stops)
+        linking = ("-s", "-pthread", "-o", "program.exe", "program.o", *libraries)
+        _run([*toolchain.command, *linking], root, "link", never_stops)
         return (root / "program.exe").read_bytes()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bench.gpu import worth
-from bench.gpu.subjects import model_file
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import model
 from compiler.devices.cuda.target import resolve
@@ -16,11 +15,20 @@ from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_mobile"])
 def test_launches_are_counted_and_what_they_save_is_the_models(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = CompileOptions(target="cuda:sm_90", precision="fp16", tuning_budget_s=0.0)
-    found = worth.worth("tiny_mobile", model_file("tiny_mobile", tmp_path), options)
+    known, of_the_model = list[worth.Worth](), worth.worth
+
+    def once(name: str, file: Path, options: CompileOptions) -> worth.Worth:
+        known.append(of_the_model(name, file, options))
+        return known[-1]
+
+    monkeypatch.setattr(worth, "worth", once)
+    assert worth.main([network, "--json"]) == 0
+    (found,) = known
+    assert json.loads(capsys.readouterr().out) == vars(found)
     assert 0 < found.early <= found.launches
     assert found.early_s == pytest.approx(1e-9 * model.EARLY_NS * found.early)
     assert (found.prefetch_s, found.asked_bytes > 0) == (0.0, found.asking > 0), "all of it stays in the cache"
@@ -28,5 +36,3 @@ def test_launches_are_counted_and_what_they_save_is_the_models(
     hopper = resolve("cuda:sm_90")
     assert model.prefetched_ns(4800.0, False, hopper) == 1.0
     assert model.prefetched_ns(1e9, False, hopper) == hopper.launch_ns
-    assert worth.main(["tiny_mobile", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == vars(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ from tests.parse import parse_kernel_graph
 
 Build = Callable[[Network, str], str]
 SIZE = 4
+DRAWN = 30
 
 
 def check(model: onnx.ModelProto, size: int, seed: int = 3) -> Batch:
@@ -51,8 +53,14 @@ def check(model: onnx.ModelProto, size: int, seed: int = 3) -> Batch:
 BATCHES = st.sampled_from([2, 4, 6]).flatmap(lambda size: st.tuples(st.just(size), networks(9, size)))
 
 
-@pytest.mark.parametrize(("size", "model"), draws(BATCHES, 30))
-def test_networks_of_samples_compute_the_same_in_slices(size: int, model: onnx.ModelProto) -> None:
+@cache
+def drawn() -> list[tuple[int, onnx.ModelProto]]:
+    return draws(BATCHES, DRAWN)
+
+
+@pytest.mark.parametrize("at", range(DRAWN))
+def test_networks_of_samples_compute_the_same_in_slices(at: int) -> None:
+    size, model = drawn()[at]
     check(model, size)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from compiler.forms.excitation import as_excitation
@@ -25,30 +27,33 @@ def offered(graph: Graph) -> tuple[KernelGraph, tuple[Join, ...]]:
     return kernels, tuple(join for join in joins(kernels) if join.kind == "excitation")
 
 
-CHAINS = [(kernels, found[0]) for graph in draws(excitations(), 60) for kernels, found in [offered(graph)] if found]
+@cache
+def drawn() -> list[tuple[KernelGraph, Join]]:
+    """A squeeze and two products after it, and what joins them."""
+    return [(kernels, found[0]) for graph in draws(excitations(), 60) for kernels, found in [offered(graph)] if found]
 
 
 def test_most_squeezes_before_two_products_are_offered_as_one_call() -> None:
-    assert len(CHAINS) > 50
-    assert any(join.call.kernel.shared for _, join in CHAINS if isinstance(join.call.kernel, Kernel))
+    assert len(drawn()) > 50
+    assert any(join.call.kernel.shared for _, join in drawn() if isinstance(join.call.kernel, Kernel))
 
 
 def test_a_joined_kernel_means_what_the_three_meant() -> None:
-    for kernels, join in CHAINS:
+    for kernels, join in drawn():
         check_joined(kernels, join, 2, 1e-3)
 
 
 def test_plain_loops_in_c_carry_out_joined_kernels() -> None:
-    check([joined_case(*chain, seed) for seed, chain in enumerate(CHAINS[:30])], optimise="-O1")
+    check([joined_case(*chain, seed) for seed, chain in enumerate(drawn()[:30])], optimise="-O1")
 
 
 @needs_double
 def test_plain_loops_in_cuda_carry_out_joined_kernels() -> None:
-    test_cu_loops.check([joined_case(*chain, seed) for seed, chain in enumerate(CHAINS[:16])], (None, 32))
+    test_cu_loops.check([joined_case(*chain, seed) for seed, chain in enumerate(drawn()[:16])], (None, 32))
 
 
 def test_the_squeeze_alone_is_a_kernel_again() -> None:
-    for _, join in CHAINS:
+    for _, join in drawn():
         form = as_excitation(join.call.kernel)
         assert form is not None
         form.squeeze_kernel.verify()

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from compiler.forms.separable import as_separable
 from compiler.fuse import fuse
-from compiler.fuse.joins import joins
+from compiler.fuse.joins import Join, joins
 from compiler.fuse.separable import join_separable
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import check, draws
 from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
@@ -13,29 +16,33 @@ from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.fuse.separables import check_joined, joined_case, pair_of, separables
 from tests.compiler.rewrite.sketch import Sketch
 
-PAIRS = [pair for graph in draws(separables(), 90) if (pair := pair_of(graph)) is not None]
+
+@cache
+def drawn() -> list[tuple[KernelGraph, Join]]:
+    """A window and the pointwise convolution after it, and what joins them."""
+    return [pair for graph in draws(separables(), 90) if (pair := pair_of(graph)) is not None]
 
 
 def test_most_windows_before_a_pointwise_convolution_are_joined_with_it() -> None:
-    assert len(PAIRS) > 60
+    assert len(drawn()) > 60
 
 
 def test_a_joined_kernel_means_what_the_two_meant() -> None:
-    for kernels, join in PAIRS:
+    for kernels, join in drawn():
         check_joined(kernels, join, 1, 1e-4)
 
 
 def test_plain_loops_in_c_carry_out_joined_kernels() -> None:
-    check([joined_case(*pair, seed) for seed, pair in enumerate(PAIRS)], optimise="-O1")
+    check([joined_case(*pair, seed) for seed, pair in enumerate(drawn())], optimise="-O1")
 
 
 @needs_double
 def test_plain_loops_in_cuda_carry_out_joined_kernels() -> None:
-    test_cu_loops.check([joined_case(*pair, seed) for seed, pair in enumerate(PAIRS[:24])], (None, 32))
+    test_cu_loops.check([joined_case(*pair, seed) for seed, pair in enumerate(drawn()[:24])], (None, 32))
 
 
 def test_both_halves_of_the_form_are_kernels_again() -> None:
-    for _, join in PAIRS:
+    for _, join in drawn():
         view = as_separable(join.call.kernel)
         assert view is not None
         view.window_kernel.verify()

@@ -182,11 +182,12 @@ def fresh(request: pytest.FixtureRequest, migrated: Path) -> Fresh:
     return lambda folder: databases.emptied()
 
 
-def test_a_jobs_life_keeps_its_promises(fresh: Fresh, record: dict[str, object]) -> None:
+@pytest.mark.parametrize("lives", [5, 30])
+def test_a_jobs_life_keeps_its_promises(fresh: Fresh, record: dict[str, object], lives: int) -> None:
     kept = type("KeptLife", (Life,), {"fresh": staticmethod(fresh), "record": record})
     run_state_machine_as_test(
         kept,
         settings=settings(
-            max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=lives, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
