@@ -34,7 +34,7 @@ USES = (Use.PRODUCT, Use.BF16_PRODUCT, Use.TENSOR_CORES)
 FOUND: Found[tuple[Quantised, ...]] = Found()
 READ_BY, READ_ROUNDED, READ_AS_FLOATS = "gemv_quantised", "gemv_quantised16", "gemm_quantised"
 """Algorithms whose kernels read codes: they multiply them by activations as they are, or rounded to 16 bits, or make
-floats of them in the nearest cache."""
+floats of them in the nearest cache. All names of such algorithms hold the word."""
 WORTH_BYTES = 0.8
 """The share of their time for which it pays to keep several times the bytes of codes."""
 SCALE_BYTES = 4
@@ -173,7 +173,7 @@ class QuantisedWeights(Reported):
     @staticmethod
     def is_used_by(algorithm: str) -> bool:
         """Whether codes are read."""
-        return algorithm in (READ_BY, READ_ROUNDED, READ_AS_FLOATS)
+        return Quantised.begins in algorithm
 
     @staticmethod
     def note(used: bool) -> str:

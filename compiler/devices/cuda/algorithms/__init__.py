@@ -9,6 +9,7 @@ excitation     the mean of each channel and two small products of it (squeeze an
 sparse         products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
                by warpgroups on sm_90a
 vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns, of bytes too
+quantised      products of many rows by codes of few bits, which become floats on their way to shared memory
 integer        products of bytes with zero points, exactly in int32; by warpgroups on sm_90a (`integer_wgmma`)
 window         sums and extremes over a window, channel by channel: the window slides in registers
 gemv           a few rows times a constant matrix, which is read once; of few bits as codes
@@ -35,6 +36,7 @@ from compiler.devices.cuda.algorithms.integer import INTEGER
 from compiler.devices.cuda.algorithms.integer_wgmma import INTEGER_WGMMA
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.algorithms.normalised import NORMALISED
+from compiler.devices.cuda.algorithms.quantised import QUANTISED
 from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
@@ -61,6 +63,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     SPARSE,
     SPARSE_WGMMA,
     VECTOR_SPARSE,
+    QUANTISED,
     INTEGER,
     INTEGER_WGMMA,
     WINDOW,
@@ -71,7 +74,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 
 
-READ_CODES = (READ_BY,)
+READ_CODES = (READ_BY, *QUANTISED.names)
 """Algorithms that read a constant as codes of few bits."""
 
 
