@@ -342,8 +342,8 @@ def large_vectors(g: GraphBuilder) -> None:
 
 def large_quantised(g: GraphBuilder) -> None:
     """The same of weights of 4 bits."""
-    x = g.input("x", (1024, 1024))
-    g.output("y", g.relu(dense(g, x, weights.quantised(g.rng, (1024, 1024), 4, 32, centred=True))))
+    array = weights.quantised(g.rng, (1024, 1024), 4, 32, centred=True)
+    g.output("y", g.relu(dense(g, g.relu(dense(g, g.input("x", (1024, 1024)), array)), array)))
 
 
 def large_bytes(g: GraphBuilder) -> None:
