@@ -340,6 +340,12 @@ def large_vectors(g: GraphBuilder) -> None:
     g.output("y", g.relu(dense(g, g.input("x", (512, 1024)), array)))
 
 
+def large_quantised(g: GraphBuilder) -> None:
+    """The same of weights of 4 bits."""
+    array = weights.quantised(g.rng, (1024, 1024), 4, 32, centred=True)
+    g.output("y", g.relu(dense(g, g.relu(dense(g, g.input("x", (1024, 1024)), array)), array)))
+
+
 def large_bytes(g: GraphBuilder) -> None:
     """A product of a thousand rows in bytes."""
     _byte_layer(g, 1024, 1024, 1024, "dense", 0.0)
@@ -427,7 +433,7 @@ LARGE: Mapping[str, Callable[[GraphBuilder], None]] = {
     one.__name__: one
     for one in (
         *(large_product, large_two_of_four, large_vectors, large_bytes, large_two_of_four_bytes, large_pruned_bytes),
-        *(large_clustered, large_pruned_row, large_combined, large_separable, network),
+        *(large_quantised, large_clustered, large_pruned_row, large_combined, large_separable, network),
         *(network_of_bytes, network_of_few_channels, network_with_zeros),
     )
 }
@@ -435,19 +441,8 @@ FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
     one.__name__: one
     for one in (
         *(product, batched, few_rows, pruned_product, two_of_four, pruned_few_rows, clustered_product, low_rank),
-        *(
-            normalised,
-            attention,
-            decoded,
-            encoder,
-            convolution,
-            first_convolution,
-            grouped,
-            depthwise,
-            separable,
-            pooled,
-            squeezed,
-        ),
+        *(normalised, attention, decoded, encoder, convolution, first_convolution, grouped, depthwise, separable),
+        *(pooled, squeezed),
         *(pruned_convolution, byte_product, pruned_byte_product, byte_convolution, byte_groups),
         *(pruned_byte_convolution, byte_pool, byte_attention, recurrent, big_recurrent, ordered, mapped, turned),
         *(selected, quantised_product, coded_recurrent),

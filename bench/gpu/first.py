@@ -46,6 +46,8 @@ ALGORITHMS = (
     "separable",
     "attention",
     "gemv",
+    "quantised_mma",
+    "quantised_wgmma",
     "excitation",
     "transpose",
     "sparse",

@@ -15,6 +15,7 @@ from bench.zoo.flops import gflop, static_shapes
 from bench.zoo.operators import SAMPLES, model_of
 from compiler.contract import QuantizeOptions
 from compiler.devices.cuda.target import CudaTarget
+from compiler.encodings.quantised import Quantised
 from compiler.encodings.two_of_four import GROUP
 from compiler.quantize import quantize
 
@@ -39,6 +40,8 @@ SMALL_NUMBERS = 2
 """Integer inputs are drawn below this: token types of BERT know no other, words and masks take them too."""
 
 
+FEW_BITS_BLOCK = 32
+"""Of matrices of few bits: inputs that share a scale."""
 DERIVED_SAMPLES = 3
 """By which a network is quantised: nobody asks how accurate it is."""
 KERNELS = tuple(sample.name for sample in SAMPLES)
@@ -48,8 +51,8 @@ KERNELS = tuple(sample.name for sample in SAMPLES)
 def model_file(name: str, folder: Path) -> Path:
     """A network or kernel as a file, made if it is not there: the same name gives the same bytes.
 
-    `NETWORK-2of4` has zeros at two of each four neighbouring inputs of its weights, `NETWORK-int8` is quantised;
-    `decoder-STEPS` is a loop that data end.
+    `NETWORK-2of4` has zeros at two of each four neighbouring inputs of its weights, `NETWORK-int4` matrices of 4 bits,
+    `NETWORK-int8` is quantised; `decoder-STEPS` is a loop that data end.
     """
     file = folder / f"{name}.onnx"
     if not file.exists():
@@ -64,6 +67,8 @@ def model_file(name: str, folder: Path) -> Path:
             model = samples[0] if samples else build(base)
             if form == "2of4":
                 _with_zeros(model)
+            if form == "int4":
+                _with_few_bits(model)
             draft.write_bytes(model.SerializeToString(deterministic=True))
         draft.replace(file)
     return file
@@ -74,13 +79,7 @@ def _with_zeros(model: onnx.ModelProto) -> None:
 
     What is left is scaled, so that activations keep their size.
     """
-    axis_of = {
-        node.input[1]: 1
-        if node.op_type == "Conv" or any(one.name == "transB" and one.i for one in node.attribute)
-        else 0
-        for node in model.graph.node
-        if node.op_type in ("Conv", "Gemm", "MatMul")
-    }
+    axis_of = _inputs_axes(model)
     for tensor in model.graph.initializer:
         axis, array = axis_of.get(tensor.name), onnx.numpy_helper.to_array(tensor)
         if axis is not None and array.ndim > 1 and array.shape[axis] % GROUP == 0:
@@ -88,6 +87,27 @@ def _with_zeros(model: onnx.ModelProto) -> None:
             fours[np.arange(len(fours))[:, None], np.argsort(np.abs(fours), axis=-1)[:, : GROUP // 2]] = 0
             whole = np.moveaxis(fours.reshape(np.moveaxis(array, axis, -1).shape), -1, axis) * np.float32(2**0.5)
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(whole, array.dtype), tensor.name))
+
+
+def _with_few_bits(model: onnx.ModelProto) -> None:
+    """Matrices become numbers of 4 bits times a scale for each FEW_BITS_BLOCK of their inputs, written as floats."""
+    axis_of = _inputs_axes(model)
+    for tensor in model.graph.initializer:
+        axis, array = axis_of.get(tensor.name), onnx.numpy_helper.to_array(tensor)
+        if axis is not None and array.ndim == 2 and array.shape[axis] % FEW_BITS_BLOCK == 0:
+            rounded = Quantised.of(4, axis, FEW_BITS_BLOCK, centred=True).pruned(array)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(rounded, tensor.name))
+
+
+def _inputs_axes(model: onnx.ModelProto) -> dict[str, int]:
+    """By the weights of convolutions and products, along which axis their inputs lie."""
+    return {
+        node.input[1]: 1
+        if node.op_type == "Conv" or any(one.name == "transB" and one.i for one in node.attribute)
+        else 0
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm", "MatMul")
+    }
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:

@@ -30,10 +30,11 @@ APART = 1e-5
 """Magnitudes of a block that differ by less than this share of the largest are the same number."""
 ULPS = (0, 1, -1, 2, -2)
 """How far a scale may be from the quotient that is computed for it."""
+USES = (Use.PRODUCT, Use.BF16_PRODUCT, Use.TENSOR_CORES)
 FOUND: Found[tuple[Quantised, ...]] = Found()
 READ_BY, READ_ROUNDED, READ_AS_FLOATS = "gemv_quantised", "gemv_quantised16", "gemm_quantised"
 """Algorithms whose kernels read codes: they multiply them by activations as they are, or rounded to 16 bits, or make
-floats of them in the nearest cache."""
+floats of them in the nearest cache. All names of such algorithms hold the word."""
 WORTH_BYTES = 0.8
 """The share of their time for which it pays to keep several times the bytes of codes."""
 SCALE_BYTES = 4
@@ -57,7 +58,7 @@ class Quantised(Encoding):
     @classmethod
     def find(cls, constant: np.ndarray, use: Use) -> tuple[Quantised, ...]:
         """The one with the fewest bits and the largest blocks along each axis whose grids hold every value."""
-        if use not in (Use.PRODUCT, Use.BF16_PRODUCT) or constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
+        if use not in USES or constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
             return ()
         if not 2 <= constant.ndim <= MOST_AXES:
             return ()
@@ -172,7 +173,7 @@ class QuantisedWeights(Reported):
     @staticmethod
     def is_used_by(algorithm: str) -> bool:
         """Whether codes are read."""
-        return algorithm in (READ_BY, READ_ROUNDED, READ_AS_FLOATS)
+        return Quantised.begins in algorithm
 
     @staticmethod
     def note(used: bool) -> str:

@@ -1,12 +1,16 @@
-"""Columns of a matrix in blocks of few bits (`compiler.encodings.quantised`), as kernels of CPUs read them."""
+"""Columns of a matrix in blocks of few bits (`compiler.encodings.quantised`): what has them, and how CPUs read them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.encodings.quantised import grid_of
+from compiler.encodings.quantised import Quantised, grid_of
+from compiler.forms.contraction import Contraction, packing_of
+from compiler.ir.buffers import row_major
+from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
@@ -16,6 +20,43 @@ WORD = 4
 """Bytes that one instruction multiplies and adds in a lane."""
 ROUNDED = 16
 """Chunks have a multiple of so many places, which are whole words at every number of bits, and whole vectors."""
+
+
+def quantised_along_k(view: Contraction, workload: Workload, panel: int) -> Iterator[tuple[int, Panels, Quantised]]:
+    """The encodings of a constant B whose blocks lie along k, each with B's input position and its panels.
+
+    None where B is several matrices, or where k is no dimension of the constant.
+    """
+    found = packing_of(view, workload, panel)
+    if found is None or len(found[1].source) != 2 or len(found[1].starts) != 1:
+        return
+    position, panels = found
+    dims = workload.kernel.inputs[position].type.dims
+    (depth, stride), _ = panels.source
+    for one in workload.encodings[position]:
+        if not isinstance(one, Quantised) or dims[one.axis] != depth or row_major(dims)[one.axis] != stride:
+            continue
+        if one.block % ROUNDED == 0 or one.block == depth:
+            yield position, panels, one
+
+
+def in_codes(some: np.ndarray, bits: int, block: int, *, centred: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """float32[depth, columns] as float32(scale * (code - zero)): codes, scales and zero points.
+
+    int16[blocks, columns, block], float32[blocks, columns], int16[blocks, columns]; past the depth there are numbers 0.
+    Raises ValueError where a block's values are on no grid of so many bits, or not centred where they are said to be.
+    """
+    whole = np.pad(some, ((0, -len(some) % block), (0, 0)))
+    blocks = whole.reshape(-1, block, some.shape[1]).transpose(0, 2, 1)
+    grid = grid_of(np.ascontiguousarray(blocks).reshape(-1, block), bits)
+    if grid is None:
+        raise ValueError(f"values that are on no grid of {bits} bits in blocks of {block}")
+    middle = np.full(len(grid.numbers), 1 << (bits - 1), np.int16)
+    zeros = middle if centred else -grid.numbers.min(1, initial=0)
+    codes = grid.numbers + zeros[:, None]
+    if codes.min() < 0 or codes.max() >= 1 << bits:
+        raise ValueError(f"numbers that are not centred in {bits} bits")
+    return codes.reshape(blocks.shape), grid.scales.reshape(blocks.shape[:2]), zeros.reshape(blocks.shape[:2])
 
 
 @dataclass(frozen=True)
@@ -95,23 +136,19 @@ class QuantisedPanels:
 
     def _packed(self, some: np.ndarray) -> np.ndarray:
         """A panel of float32[depth, columns], the last of which may be missing."""
-        depth, columns = len(some), self.panels.panel
-        whole = np.pad(some, ((0, -depth % self.block), (0, columns - some.shape[1])))
-        blocks = whole.reshape(-1, self.block, columns).transpose(0, 2, 1)
-        grid = grid_of(np.ascontiguousarray(blocks).reshape(-1, self.block), self.bits)
-        if grid is None:
-            raise ValueError(f"values that are on no grid of {self.bits} bits in blocks of {self.block}")
-        zeros = np.full(len(grid.numbers), self.centre) if self.centred else -grid.numbers.min(1, initial=0)
-        codes = grid.numbers + zeros[:, None]
-        if codes.min() < 0 or codes.max() >= 1 << self.bits:
-            raise ValueError(f"numbers that are not centred in {self.bits} bits")
+        columns = self.panels.panel
+        filled = np.pad(some, ((0, 0), (0, columns - some.shape[1])))
+        codes, scales, zeros = in_codes(filled, self.bits, self.block, centred=self.centred)
         each = -(-self.block // self.taken)
-        spread = (blocks.shape[0] * each, columns)
-        tail = self._by_chunk(codes, zeros, columns)[: self.chunks]
-        scales = grid.scales.reshape(-1, 1, columns).repeat(each, 1).reshape(spread)[: self.chunks]
-        parts = [tail, np.ascontiguousarray(scales, "<f4").view(np.uint8)]
+
+        def by_chunk(values: np.ndarray) -> np.ndarray:
+            """Those of blocks for each of their chunks."""
+            return np.repeat(values, each, axis=0)[: self.chunks]
+
+        tail = self._by_chunk(codes.reshape(-1, self.block), zeros.reshape(-1), columns)[: self.chunks]
+        parts = [tail, np.ascontiguousarray(by_chunk(scales), "<f4").view(np.uint8)]
         if not self.centred:
-            parts.append(zeros.reshape(-1, 1, columns).repeat(each, 1).reshape(spread)[: self.chunks].astype(np.uint8))
+            parts.append(by_chunk(zeros).astype(np.uint8))
         return np.concatenate(parts, axis=1).reshape(-1)
 
     def _by_chunk(self, codes: np.ndarray, zeros: np.ndarray, columns: int) -> np.ndarray:

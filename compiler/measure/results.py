@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from compiler.encodings.encoding import pruned
-from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.measure.memory import allocate, read_buffer, write_buffer
@@ -52,7 +51,7 @@ def computed(
     operands: list[tuple[np.ndarray, int]] = []
     for position, buffer in enumerate(buffers):
         if position in packed:
-            given = packed[position].pack(_as_kept(inputs[position], buffer))
+            given = packed[position].pack(inputs[position])
             operands.append((np.ascontiguousarray(given).reshape(-1).view(np.uint8), 0))
             continue
         memory = allocate(max(buffer.span * buffer.dtype.bytes, 1))
@@ -89,7 +88,3 @@ def _norm(array: np.ndarray) -> float:
     """By numpy's own loops: BLAS would start threads beside what is being timed."""
     with np.errstate(invalid="ignore", over="ignore"):
         return math.sqrt(float(np.square(array).sum()))
-
-
-def _as_kept(array: np.ndarray, buffer: Buffer) -> np.ndarray:
-    return array.astype(buffer.dtype.numpy).astype(array.dtype) if buffer.element else array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler.ir.kernel import Kernel
@@ -32,3 +34,14 @@ class Proposal:
 def in_registers(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     """The scopes of a tile that keeps every temporary in registers."""
     return tuple((temp.name, "register") for temp in kernel.temps)
+
+
+def without_dense(proposed: Sequence[Proposal], of_codes: Collection[str], worth: float) -> list[Proposal]:
+    """Proposals without those that make a constant dense which others read as codes.
+
+    Algorithms `of_codes` read them; what is dense stays where its seconds are below `worth` of those of the best that
+    is exact.
+    """
+    as_codes = [one.seconds for one in proposed if one.tile.algorithm in of_codes and not one.error]
+    most = worth * min(as_codes, default=math.inf)
+    return [one for one in proposed if one.tile.algorithm in of_codes or one.seconds < most]

@@ -18,7 +18,9 @@ import numpy as np
 from bench.zoo import build
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
-from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME
+from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME, READ_CODES
+from compiler.devices.cuda.algorithms.gemv import GEMV
+from compiler.devices.cuda.algorithms.quantised import QUANTISED
 from compiler.devices.cuda.algorithms.sparse import SPARSE, SPARSE_WGMMA
 from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
@@ -26,6 +28,7 @@ from compiler.devices.cuda.emit import lower
 from compiler.devices.cuda.target import CudaTarget
 from compiler.encodings.blocks import Blocks
 from compiler.encodings.encoding import DENSE, pruned
+from compiler.encodings.quantised import Quantised
 from compiler.encodings.two_of_four import GROUP, TwoOfFour
 from compiler.frontend import load
 from compiler.fuse import fuse
@@ -96,6 +99,9 @@ VECTOR_KERNELS = 2
 those of bytes each that has whole groups of all sizes."""
 VECTOR_GROUPS = (1, 8)
 """Neighbours along k that are kept together: read one by one, and in pieces of 16 bytes."""
+CODED_KERNELS = 3
+"""Matrices that are also tried as codes of 4 bits, in blocks of CODED_BLOCK along each axis."""
+CODED_BLOCK = 32
 VECTOR_FILLS = (16, 24, 32)
 """What is kept by 8, 16 and 32 columns together, in 64ths."""
 SLACK = 256
@@ -222,6 +228,7 @@ def _octets(buffer: Buffer) -> Buffer:
 def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
     """Kernels of all networks under a few tiles of each algorithm."""
     number, sparse_left, vectors_left = 0, SPARSE_KERNELS, len(VECTOR_GROUPS) * VECTOR_KERNELS
+    coded_left = dict.fromkeys(READ_CODES, CODED_KERNELS)
     for dense in _workloads(ELEMENTS.get(precision)):
         by_algorithm: dict[tuple[str, Workload], list[Proposal]] = {}
         for proposal in proposals(dense, target, precision):
@@ -239,6 +246,7 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
                     by_algorithm.setdefault((proposal.tile.algorithm, sparse), []).append(proposal)
                 taken = any(workload == sparse for _, workload in by_algorithm)
                 vectors_left -= taken and dense not in of_bytes()
+        by_algorithm |= _from_codes(dense, target, precision, coded_left)
         for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
@@ -266,6 +274,30 @@ def _zero_in_vectors(workload: Workload) -> Iterator[Workload]:
             for group in VECTOR_GROUPS:
                 one = Blocks.of(lines, 1 - lines, group, VECTOR_FILLS)
                 if one.fits(buffer.type.dims):
+                    yield replace(workload, encodings=(*dense[:at], (DENSE, one), *dense[at + 1 :]))
+
+
+def _from_codes(
+    dense: Workload, target: CudaTarget, precision: str, left: dict[str, int]
+) -> dict[tuple[str, Workload], list[Proposal]]:
+    """What reads codes proposes for a kernel's matrices, as long as there are kernels `left` to try an algorithm on."""
+    found: dict[tuple[str, Workload], list[Proposal]] = {}
+    for coded in _in_codes(dense):
+        for proposal in (one for each in (GEMV, QUANTISED) for one in each.tiles(coded, target, precision)):
+            if left.get(proposal.tile.algorithm, 0) > 0:
+                found.setdefault((proposal.tile.algorithm, coded), []).append(proposal)
+    for algorithm, _ in found:
+        left[algorithm] -= 1
+    return found
+
+
+def _in_codes(workload: Workload) -> Iterator[Workload]:
+    """The same by matrices of few bits, along each axis that has whole blocks."""
+    dense = tuple((DENSE,) for _ in workload.inputs)
+    for at, (buffer, constant) in enumerate(zip(workload.inputs, workload.constant, strict=True)):
+        if constant and buffer.type.rank == 2 and buffer.type.dtype is DType.F32:
+            for axis, one in ((axis, Quantised.of(4, axis, CODED_BLOCK, centred=axis == 0)) for axis in (0, 1)):
+                if buffer.type.dims[axis] % CODED_BLOCK == 0:
                     yield replace(workload, encodings=(*dense[:at], (DENSE, one), *dense[at + 1 :]))
 
 

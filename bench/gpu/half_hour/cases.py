@@ -35,6 +35,7 @@ CASES: tuple[Case, ...] = (
     Case("bert_base fp16", "bert_base", "attention; weights beyond L2"),
     Case("resnet50 fp16", "resnet50", "clusters and wgmma"),
     Case("resnet50-2of4 fp16", "resnet50-2of4", "sparse tensor cores"),
+    Case("bert_base-int4 fp16", "bert_base-int4", "weights of few bits, made floats in registers"),
     Case("squeezenet1_0-int8", "squeezenet1_0-int8", "products of bytes"),
     Case("squeezenet1_0 auto", "squeezenet1_0", "fp32 beside fp16 within a plan", "auto"),
     Case("decoder-64 fp32", "decoder-64", "a loop that the host decides", "fp32"),

@@ -23,7 +23,7 @@ from compiler.codegen.build import small_header
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
 HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h", "tw_boxes.h", "tw_forest.h", "tw_persistent.h")
-WHERE_NEEDED = ("tw_wgmma_sp.h", "tw_wgmma_bytes.h")
+WHERE_NEEDED = ("tw_wgmma_sp.h", "tw_wgmma_bytes.h", "tw_codes.h")
 """Headers that only units which include them come with."""
 """What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
 TOOLKIT = Path("/usr/local/cuda")

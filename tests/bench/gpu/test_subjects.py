@@ -9,6 +9,8 @@ import pytest
 from bench.gpu.subjects import KERNELS, NETWORKS, floor_ms, inputs_of, model_file
 from bench.zoo import build, entry
 from compiler.devices.cuda.target import resolve
+from compiler.encodings.encoding import Use
+from compiler.encodings.quantised import Quantised
 
 H200 = resolve("cuda:sm_90")
 
@@ -45,6 +47,9 @@ def test_networks_with_zeros_in_bytes_and_with_a_loop_are_made_of_others(tmp_pat
             kept.append(float(np.linalg.norm(array) / np.linalg.norm(whole[one.name])))
     assert kept
     assert 1.1 < min(kept) <= max(kept) < 1.42, "the larger half, by the root of 2"
+    few = onnx.load(model_file("tiny_transformer-int4", tmp_path)).graph.initializer
+    matrices = [onnx.numpy_helper.to_array(one) for one in few if len(one.dims) == 2]
+    assert any(Quantised.find(np.tile(one, (8, 8)), Use.PRODUCT) for one in matrices)
     quantised = {node.op_type for node in onnx.load(model_file("tiny_cnn-int8", tmp_path)).graph.node}
     assert {"QuantizeLinear", "DequantizeLinear"} <= quantised
     assert "Loop" in {node.op_type for node in onnx.load(model_file("decoder-3", tmp_path)).graph.node}

@@ -37,7 +37,6 @@ row_cuts     what those that work on images share: tiles that give each lane som
 model        what all of them cost beside their work, and how fast caches are read
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -88,7 +87,7 @@ from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED, 
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
-from compiler.tuning.proposal import Proposal
+from compiler.tuning.proposal import Proposal, without_dense
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
@@ -144,10 +143,7 @@ def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: st
     able = ("fp32", "bf16" if precision == AUTO else precision)
     asked = [one for one in ALGORITHMS if one.precision in able and one.takes(workload)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
-    as_codes = min(
-        (one.seconds for one in proposed if one.tile.algorithm in READ_CODES and not one.error), default=math.inf
-    )
-    proposed = [one for one in proposed if one.tile.algorithm in READ_CODES or one.seconds < WORTH_BYTES * as_codes]
+    proposed = without_dense(proposed, READ_CODES, WORTH_BYTES)
     return proposed or [
         option for one in ALWAYS if one.takes(workload) for option in one.tiles(workload, target, lanes)
     ]

@@ -19,11 +19,10 @@ from compiler.devices.cpu.products.few_rows.expanded import ExpandedColumns
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
 from compiler.devices.cpu.target import ARM_BYTE_DOT, CpuTarget
-from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED, Quantised
-from compiler.forms.contraction import Contraction, packing_of
+from compiler.encodings.quantised import READ_AS_FLOATS, READ_BY, READ_ROUNDED
+from compiler.forms.contraction import Contraction
 from compiler.forms.gemv import as_gemv
-from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
-from compiler.ir.buffers import row_major
+from compiler.forms.quantised_panels import QuantisedPanels, quantised_along_k
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
@@ -79,17 +78,8 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
     vectors = next(
         many for many in (MOST_VECTORS, 2, 1) if many <= needed and (many < 4 or target.vector_registers > 16)
     )
-    found = packing_of(view, workload, vectors * floats)
-    if found is None or len(found[1].source) != 2:
-        return None
-    position, panels = found
-    dims = workload.kernel.inputs[position].type.dims
-    (depth, stride), _ = panels.source
-    for one in workload.encodings[position]:
-        if not isinstance(one, Quantised) or not _multiplies(target, one.bits):
-            continue
-        along = dims[one.axis] == depth and row_major(dims)[one.axis] == stride
-        if along and (one.block % ROUNDED == 0 or one.block == depth):
+    for position, panels, one in quantised_along_k(view, workload, vectors * floats):
+        if _multiplies(target, one.bits):
             return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
     return None
 

@@ -9,9 +9,10 @@ excitation     the mean of each channel and two small products of it (squeeze an
 sparse         products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
                by warpgroups on sm_90a
 vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns, of bytes too
+quantised      products of many rows by codes of few bits, which become floats on their way to shared memory
 integer        products of bytes with zero points, exactly in int32; by warpgroups on sm_90a (`integer_wgmma`)
 window         sums and extremes over a window, channel by channel: the window slides in registers
-gemv           a few rows times a constant matrix, which is read once
+gemv           a few rows times a constant matrix, which is read once; of few bits as codes
 transpose      maps that read along one axis and write along another, through shared memory
 recurrent      recurrent layers: hidden units dealt out to a cluster of blocks, which exchange the state
 loops          teams of threads for each point, step after step where there is an order: any loop nest
@@ -35,6 +36,7 @@ from compiler.devices.cuda.algorithms.integer import INTEGER
 from compiler.devices.cuda.algorithms.integer_wgmma import INTEGER_WGMMA
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.algorithms.normalised import NORMALISED
+from compiler.devices.cuda.algorithms.quantised import QUANTISED
 from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
@@ -45,9 +47,10 @@ from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.algorithms.window import WINDOW
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.target import CudaTarget
+from compiler.encodings.quantised import READ_BY, WORTH_BYTES
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
-from compiler.tuning.proposal import Proposal
+from compiler.tuning.proposal import Proposal, without_dense
 
 ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     ATTENTION,
@@ -60,6 +63,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     SPARSE,
     SPARSE_WGMMA,
     VECTOR_SPARSE,
+    QUANTISED,
     INTEGER,
     INTEGER_WGMMA,
     WINDOW,
@@ -70,9 +74,18 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 
 
+READ_CODES = (READ_BY, *QUANTISED.names)
+"""Algorithms that read a constant as codes of few bits."""
+
+
 def legal_tiles(workload: Workload, target: CudaTarget, lanes: int, precision: str) -> list[Proposal]:
-    """What every algorithm proposes; loops, routines and regions take what is left. Launches have no `lanes`."""
+    """What every algorithm proposes; loops, routines and regions take what is left. Launches have no `lanes`.
+
+    Where codes of few bits can be read, what makes them dense is left out unless the model of costs says that it is
+    faster by more than WORTH_BYTES.
+    """
     proposed = [option for one in ALGORITHMS for option in one.tiles(workload, target, precision)]
+    proposed = without_dense(proposed, READ_CODES, WORTH_BYTES)
     return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, precision)]
 
 

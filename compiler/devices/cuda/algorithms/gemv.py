@@ -4,7 +4,8 @@ A few neighbouring lanes share a column of the matrix and deal its k out among t
 (`compiler.devices.cuda.codegen.lane_columns`); shuffles add up their sums. The first stretches of the matrix are
 requested before the kernel waits for the one it depends on, further ones while earlier ones are multiplied. The rows
 lie in shared memory as fp32, with whatever was fused into them. Where columns are few, several blocks share out k, and
-the last one adds up.
+the last one adds up. Under `gemv_quantised` the matrix stays codes of few bits in memory, and 16 bytes are 16 to 64 of
+them: each becomes the float that the dense matrix holds, to the bit, in a register.
 
     block of the grid   `columns` columns, one part of k
     group of lanes      a few columns, every lane 16 bytes of each in a step
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as points
 from math import log2
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES, QUAD, LaneColumns
+from compiler.devices.cuda.codegen.codes import LaneCodes
+from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES, LaneColumns
+from compiler.devices.cuda.codegen.lane_reading import Lanes, lane_reading, unrolled_each
 from compiler.devices.cuda.codegen.last_block import RESULTS_AT_ONCE, last_block
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
@@ -39,9 +42,11 @@ from compiler.devices.cuda.model import (
     waves,
 )
 from compiler.devices.cuda.target import WARP, CudaTarget
+from compiler.encodings.quantised import READ_BY, Quantised
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.normal_form import Slots
+from compiler.forms.quantised_panels import quantised_along_k
 from compiler.ir.expr import Load
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
@@ -64,6 +69,8 @@ ELEMENTS = (DType.F32, DType.F16, DType.BF16)
 
 SHUFFLE_NS = 15.0
 """One step of adding up what lanes have."""
+UNPACKING, MULTIPLYING = 3.5, 1.3
+"""Instructions that make a float of a code, and that multiply it by an element of a row."""
 
 
 def cuda_gemv_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
@@ -76,34 +83,45 @@ def cuda_gemv_tiles(workload: Workload, target: CudaTarget, precision: str) -> l
         return []
     if max(buffer.span for buffer in (*workload.inputs, *workload.outputs)) >= LARGEST_SPAN:
         return []
-    matrix = _matrix(view, workload)
-    if matrix not in ELEMENTS or view.columns * view.depth * 2 > LARGEST_MATRIX:
+    _, matrix = _matrix(view, workload)
+    if matrix.dtype not in ELEMENTS or view.columns * view.depth * 2 > LARGEST_MATRIX:
         return []
-    per_lane = LANE_BYTES // matrix.bytes
-    return sorted(_proposals(view, matrix, per_lane, target), key=lambda proposal: proposal.seconds)
+    ways = [("gemv", matrix)]
+    if codes := _codes(view, workload):
+        ways.append((READ_BY, LaneCodes(matrix.panels, DType.U8, 1, codes=codes)))
+    found = (proposal for way in ways for proposal in _proposals(*way, view, target))
+    return sorted(found, key=lambda proposal: proposal.seconds)
 
 
-def _matrix(view: Contraction, workload: Workload) -> DType:
-    """The dtype of the matrix in memory."""
-    slot = view.b.loads[0].slot
-    return workload.inputs[[one.name for one in workload.kernel.inputs].index(slot)].dtype
+def _matrix(view: Contraction, workload: Workload) -> tuple[int, LaneColumns]:
+    """The matrix as it lies in memory, for one lane, with its input position."""
+    found = packing_of(view, workload, 1)
+    assert found is not None, "`as_gemv` takes constant matrices"
+    return found[0], LaneColumns(found[1], workload.inputs[found[0]].dtype, 1)
 
 
-def _proposals(view: Contraction, matrix: DType, per_lane: int, target: CudaTarget) -> Iterator[Proposal]:
+def _codes(view: Contraction, workload: Workload) -> Quantised | None:
+    """The blocks in which the matrix was quantised along k, if lanes have whole ones, or whole parts of one."""
+    for _, _, one in quantised_along_k(view, workload, 1):
+        per_lane = LANE_BYTES * 8 // one.bits
+        if one.block == view.depth or one.block % per_lane == 0 or per_lane % one.block == 0:
+            return one
+    return None
+
+
+def _proposals(name: str, matrix: LaneColumns, view: Contraction, target: CudaTarget) -> Iterator[Proposal]:
     for lanes, each, threads, parts in points(LANES, COLUMNS, THREADS, PARTS):
-        width = lanes * per_lane
-        steps = -(-view.depth // (width * parts))
         columns = threads // lanes * each
-        padded = -(-view.columns // columns) * columns
-        wasted = steps * width * parts / view.depth
-        shared = 4 * view.rows * (steps * width + columns) + 16
+        packing = replace(matrix, lanes=lanes, whole=columns, parts=parts)
+        steps, depth = packing.steps // parts, packing.steps * packing.width
+        shared = 4 * view.rows * (depth // parts + columns) + 16
+        wasted = depth / view.depth
         if shared > SHARED_BYTES or (lanes > 1 and wasted > MOST_WASTE) or (parts > 1 and steps * each < AHEAD // 2):
             continue
         if columns > max(2 * view.columns, LANES[-1]):
             continue
-        groups = padded // columns
         tile = Tile(
-            "gemv",
+            name,
             (
                 *([Level("grid", (("k", parts),))] if parts > 1 else []),
                 Level("block", (("threads", threads),)),
@@ -112,24 +130,28 @@ def _proposals(view: Contraction, matrix: DType, per_lane: int, target: CudaTarg
             ),
             in_registers(view.kernel),
         )
-        nbytes = padded * steps * width * parts * matrix.bytes
-        blocks = groups * parts
-        yield Proposal(tile, _seconds(view, tile, nbytes, blocks, steps, shared, target), share=share(blocks, target))
+        blocks = packing.columns // columns * parts
+        yield Proposal(tile, _seconds(view, tile, packing, blocks, shared, target), share=share(blocks, target))
 
 
 def _seconds(
-    view: Contraction, tile: Tile, nbytes: int, blocks: int, steps: int, shared: int, target: CudaTarget
+    view: Contraction, tile: Tile, packing: LaneColumns, blocks: int, shared: int, target: CudaTarget
 ) -> float:
     """The matrix at the rate that loads on their way allow, the rows at each block, sums across lanes, joined parts."""
     threads, lanes, each = (tile.extent(*at) for at in (("block", "threads"), ("warp", "lanes"), ("thread", "n")))
-    parts = tile.extent("grid", "k", 1)
+    parts, nbytes = packing.parts, packing.elements * packing.dtype.bytes
+    steps = packing.steps // parts
     ahead = min(max(AHEAD // each, 1), steps)
-    rounds = waves(blocks, target.blocks_at_once(threads, 48 + 8 * ahead * each, shared), target)
+    held, unpacking, each_row = 8, 8.0, 8.0
+    if isinstance(packing, LaneCodes):
+        held += 2 * packing.runs * (2 - packing.codes.centred)
+        unpacking, each_row = UNPACKING * packing.per_lane, MULTIPLYING * packing.per_lane
+    rounds = waves(blocks, target.blocks_at_once(threads, 48 + held * ahead * each, shared), target)
     trips = rounds * -(-steps // ahead) - 1
     rows = TRIP_NS * (1 + view.rows * view.depth / parts / threads / 16)
     warps = -(-blocks // target.multiprocessors) * threads / WARP
-    per_lane = nbytes / LANE_BYTES / (blocks * threads)
-    instructions = per_lane * (8 + 8 * view.rows) + 60
+    loads = steps * each
+    instructions = loads * (unpacking + each_row * view.rows) + 60
     issue = max(warps / (target.fma_per_clock / WARP), STALL) * instructions / target.clock_ghz
     near = moved_ns(nbytes + blocks * 2 * view.rows * view.depth / parts, blocks, target)
     # Lanes that share a column read a stretch of memory; shorter ones than a sector of 32 bytes are read twice.
@@ -156,13 +178,14 @@ def lower_cuda_gemv(name: str, workload: Workload, tile: Tile, target: CudaTarge
 
 def packing_for(view: Contraction, workload: Workload, tile: Tile) -> tuple[int, LaneColumns]:
     """How a tile has the matrix packed, with its input position."""
-    found = packing_of(view, workload, 1)
-    assert found is not None
-    position, panels = found
+    position, matrix = _matrix(view, workload)
+    if tile.algorithm == READ_BY:
+        codes = _codes(view, workload)
+        assert codes is not None, "the tile stage offers codes only where an encoding tells of blocks"
+        matrix = LaneCodes(matrix.panels, DType.U8, 1, codes=codes)
     lanes = tile.extent("warp", "lanes")
     columns = tile.extent("block", "threads") // lanes * tile.extent("thread", "n")
-    dtype = workload.inputs[position].dtype
-    return position, LaneColumns(panels, dtype, lanes, columns, tile.extent("grid", "k", 1))
+    return position, replace(matrix, lanes=lanes, whole=columns, parts=tile.extent("grid", "k", 1))
 
 
 @dataclass
@@ -184,9 +207,10 @@ class Gemv:
         self.columns = self.packing.whole
         self.steps = self.packing.steps // self.parts
         self.depth = self.steps * self.packing.width  # of one part
-        self.per_lane = LANE_BYTES // self.packing.dtype.bytes
         self.ahead = min(max(AHEAD // self.each, 1), self.steps)
         self.results = self.view.rows * self.columns
+        matrix = self.workload.kernel.inputs[self.position].name
+        self.matrix = lane_reading(Lanes(matrix, self.view.rows, self.each, self.ahead, self.depth), self.packing)
 
     def lower(self) -> CudaLowered:
         """The kernel's text, with what its launch needs."""
@@ -197,10 +221,12 @@ class Gemv:
             writer.line(f"const int part = tile % {self.parts};")
         writer.line(f"const int lane = threadIdx.x % {self.lanes};")
         writer.line(f"const int own = (int)threadIdx.x / {self.lanes} * {self.each};")
-        self._request()
+        self.matrix.begin(writer, "part" if self.parts > 1 else "")
+        self.matrix.declare(writer, "coming")
+        self._load("0")
         if self.prefetch and self.parts == 1 and self.steps > self.ahead:
-            size = self.columns * self.steps * self.packing.width * self.packing.dtype.bytes
-            writer.line(f"tw_prefetch({self._columns}, {size}, threadIdx.x, {self.threads});")
+            place, size = self.matrix.asked
+            writer.line(f"tw_prefetch({place}, {size}, threadIdx.x, {self.threads});")
         writer.line("tw_grid_dependency_wait();")
         self._gather_rows()
         self._sums()
@@ -219,43 +245,24 @@ class Gemv:
                 counters=groups if self.parts > 1 else 0,
                 waits=True,
                 resident=1,
+                header=self.matrix.header,
             ),
             packings={self.position: self.packing},
             notes=[roles, f"{self.lanes} lanes share {self.each} of a block's {self.columns} columns"],
         )
 
-    # The matrix
-
-    @property
-    def _columns(self) -> str:
-        """C for where the block's columns begin."""
-        matrix, column = self.workload.kernel.inputs[self.position].name, self.packing.steps * self.packing.width
-        return f"{matrix} + (int64_t)group * {self.columns * column}"
-
-    def _request(self) -> None:
-        """The lane's first stretches of its columns, on their way."""
-        ctype, column = CUDA_TYPES[self.packing.dtype], self.packing.steps * self.packing.width
-        part = f" + part * {self.depth}" if self.parts > 1 else ""
-        place = f"{self._columns} + (int64_t)own * {column}{part} + lane * {self.per_lane}"
-        self.writer.line(f"const {ctype} *const weights = {place};")
-        self.writer.line(f"uint4 coming[{self.each}][{self.ahead}];")
-        self._load("0")
-
     def _load(self, first: str) -> None:
         """coming = the stretches from a step on, as far as there are any."""
         with ExitStack() as stack:
-            self._each(stack, "step", self.ahead)
-            if first != "0" and self.steps % self.ahead:
-                stack.enter_context(self.writer.block(f"if ({first} + step < {self.steps})"))
-            self._each(stack, "column", self.each)
-            step = "step" if first == "0" else f"({first} + step)"
-            place = f"column * {self.packing.steps * self.packing.width} + {step} * {self.packing.width}"
-            self.writer.line(f"coming[column][step] = tw_load_once(weights + {place});")
+            self._steps_held(stack, first)
+            stack.enter_context(unrolled_each(self.writer, column=self.each))
+            self.matrix.load(self.writer, "step" if first == "0" else f"({first} + step)")
 
-    def _each(self, stack: ExitStack, index: str, count: int) -> None:
-        """Enters an unrolled loop."""
-        self.writer.line("#pragma unroll")
-        stack.enter_context(self.writer.block(f"for (int {index} = 0; {index} < {count}; {index}++)"))
+    def _steps_held(self, stack: ExitStack, first: str) -> None:
+        """Enters a loop over the steps that are held, from a step on, as far as there are any."""
+        stack.enter_context(unrolled_each(self.writer, step=self.ahead))
+        if first != "0" and self.steps % self.ahead:
+            stack.enter_context(self.writer.block(f"if ({first} + step < {self.steps})"))
 
     # The rows
 
@@ -266,7 +273,7 @@ class Gemv:
         writer.line(f"float *const results = rows + {view.rows * self.depth};")
         count = view.rows * self.depth
         with in_rounds(writer, "at", count, "(int)threadIdx.x", self.threads, ROUNDS):
-            inner = "at" if view.rows == 1 else f"at % {self.depth}"
+            inner = self.matrix.along("at" if view.rows == 1 else f"at % {self.depth}")
             writer.line(f"const int k = {f'part * {self.depth} + ' if self.parts > 1 else ''}{inner};")
             writer.line("float element = 0.0f;")
             with ExitStack() as stack:
@@ -294,11 +301,9 @@ class Gemv:
                 first = "first"
                 head = f"for (int first = 0; first < {self.steps}; first += {self.ahead})"
                 stack.enter_context(writer.block(head))
-                writer.line(f"uint4 now[{self.each}][{self.ahead}];")
-                with ExitStack() as copying:
-                    self._each(copying, "step", self.ahead)
-                    self._each(copying, "column", self.each)
-                    writer.line("now[column][step] = coming[column][step];")
+                self.matrix.declare(writer, "now")
+                with unrolled_each(writer, step=self.ahead, column=self.each):
+                    self.matrix.keep(writer)
                 more = f"first + {self.ahead} < {self.steps}"
                 with writer.block(f"if ({more})"):
                     self._load(f"first + {self.ahead}")
@@ -306,38 +311,20 @@ class Gemv:
         if self.lanes > 1:
             with ExitStack() as stack:
                 stack.enter_context(writer.block(f"for (int bits = {self.lanes // 2}; bits; bits /= 2)"))
-                self._each(stack, "row", rows)
-                self._each(stack, "column", self.each)
+                stack.enter_context(unrolled_each(writer, row=rows, column=self.each))
                 writer.line("sum[row][column] += tw_of_lane(sum[row][column], bits);")
         with ExitStack() as stack:
             if self.lanes > 1:
                 stack.enter_context(writer.block("if (lane == 0)"))
-            self._each(stack, "row", rows)
-            self._each(stack, "column", self.each)
+            stack.enter_context(unrolled_each(writer, row=rows, column=self.each))
             writer.line(f"results[row * {self.columns} + own + column] = sum[row][column];")
         writer.line("__syncthreads();")
 
     def _multiply(self, first: str, held: str) -> None:
         """sum += rows * the stretches that have come."""
-        writer = self.writer
         with ExitStack() as stack:
-            self._each(stack, "step", self.ahead)
-            if first != "0" and self.steps % self.ahead:
-                stack.enter_context(writer.block(f"if ({first} + step < {self.steps})"))
-            step = "step" if first == "0" else f"({first} + step)"
-            place = f"row * {self.depth} + {step} * {self.packing.width} + quad * {QUAD * self.lanes} + lane * {QUAD}"
-            writer.line(f"float4 x[{self.view.rows}][{self.per_lane // QUAD}];")
-            with ExitStack() as reading:
-                self._each(reading, "row", self.view.rows)
-                self._each(reading, "quad", self.per_lane // QUAD)
-                writer.line(f"x[row][quad] = *(const float4 *)(rows + {place});")
-            self._each(stack, "column", self.each)
-            writer.line(f"float w[{self.per_lane}];")
-            writer.line(f"tw_widen(w, {held}[column][step], weights);")
-            self._each(stack, "row", self.view.rows)
-            self._each(stack, "quad", self.per_lane // QUAD)
-            writer.line("sum[row][column] += x[row][quad].x * w[4 * quad] + x[row][quad].y * w[4 * quad + 1];")
-            writer.line("sum[row][column] += x[row][quad].z * w[4 * quad + 2] + x[row][quad].w * w[4 * quad + 3];")
+            self._steps_held(stack, first)
+            self.matrix.multiply(self.writer, held, "step" if first == "0" else f"({first} + step)")
 
     # What follows
 
@@ -386,4 +373,4 @@ class Gemv:
                         emitter.store(store.slot, store.index, name, dtype)
 
 
-GEMV = CudaAlgorithm(("gemv",), cuda_gemv_tiles, lower_cuda_gemv)
+GEMV = CudaAlgorithm(("gemv", READ_BY), cuda_gemv_tiles, lower_cuda_gemv)

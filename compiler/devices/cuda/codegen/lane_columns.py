@@ -53,9 +53,14 @@ class LaneColumns:
     parts: int = 1
 
     @property
+    def per_lane(self) -> int:
+        """Elements that a lane loads at once."""
+        return LANE_BYTES // self.dtype.bytes
+
+    @property
     def width(self) -> int:
         """Elements of k in a step."""
-        return self.lanes * LANE_BYTES // self.dtype.bytes
+        return self.lanes * self.per_lane
 
     @property
     def steps(self) -> int:

@@ -26,6 +26,7 @@ from typing import Protocol, TypedDict
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.axes import value_axes
+from compiler.devices.cuda.codegen.codes import BlockCodes
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import FmaProduct, Product, unrolled
@@ -60,7 +61,7 @@ def switches_of(target: CudaTarget) -> Switches:
     return Switches(prefetch=target.prefetch, early_constants=target.early_constants)
 
 
-Given = BlockPanels | SparsePanels | VectorPanels
+Given = BlockPanels | SparsePanels | VectorPanels | BlockCodes
 """How a constant is packed ahead."""
 
 

@@ -59,7 +59,7 @@ def is_copied_whole(shape: Shape) -> bool:
 def cheapest_by_warpgroups(algorithm: str, shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles of a product, best first."""
     sizes = sizes_of(WARPGROUP_TILES, depths_of(shape.element), shape, target, STAGES, LAG)
-    blocks = ((one, _block(shape, one, target)) for one in sizes)
+    blocks = ((one, dense_warpgroups(shape, one, target)) for one in sizes)
 
     def tile(sizes: Sizes) -> Tile:
         return Tile(algorithm, sizes.levels("warpgroup"))
@@ -67,8 +67,8 @@ def cheapest_by_warpgroups(algorithm: str, shape: Shape, target: CudaTarget) -> 
     return tuple(cheapest(blocks, MOST_PROPOSALS, target, tile, in_seconds=True))
 
 
-def _block(shape: Shape, sizes: Sizes, target: CudaTarget) -> Block:
-    """Products read both of their operands from shared memory."""
+def dense_warpgroups(shape: Shape, sizes: Sizes, target: CudaTarget) -> Block:
+    """A block of a dense product: products read both of their operands from shared memory."""
     row_bytes = sizes.depth * shape.element.bytes
     read = sizes.shares * (sizes.part_m // WGMMA_M) * (WGMMA_M + sizes.part_n) * row_bytes
     step_bytes = (sizes.m + sizes.n) * row_bytes

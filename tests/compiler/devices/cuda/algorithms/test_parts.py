@@ -12,6 +12,7 @@ from compiler.devices.cuda.algorithms.image.lowering import ImageFlow, ImageOper
 from compiler.devices.cuda.algorithms.integer import Integers
 from compiler.devices.cuda.algorithms.integer_wgmma import WarpgroupIntegers
 from compiler.devices.cuda.algorithms.normalised.lowering import NormalisedOperands, RowsThenPipeline
+from compiler.devices.cuda.algorithms.quantised import CodedOperands
 from compiler.devices.cuda.algorithms.separable.lowering import WindowFlow, WindowOperands
 from compiler.devices.cuda.algorithms.sparse.lowering import Bytes, Halves, Kept
 from compiler.devices.cuda.algorithms.vector_sparse.lowering import KeptBytes, KeptFloats, NumberedPipeline, PanelSteps
@@ -22,7 +23,7 @@ from compiler.devices.cuda.products.tiles import Sizes
 
 OPERANDS = (
     *(Floats, Integers, WarpgroupIntegers, Kept, KeptFloats, KeptBytes),
-    *(NormalisedOperands, WindowOperands, ImageOperands),
+    *(NormalisedOperands, WindowOperands, ImageOperands, CodedOperands),
 )
 CUTS = (Even, PanelSteps)
 FLOWS = (Pipeline, NumberedPipeline, RowsThenPipeline, WindowFlow, ImageFlow)
