@@ -12,7 +12,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from compiler.errors import OptionsError, Refusal, UnsupportedModel
 from compiler.frontend import Limits, Loaded, load
@@ -40,6 +43,8 @@ SOONER = 2.0
 LONG, FEW = 4096, 8
 """Positions of an axis from which on an output is worth pieces, and elements of each of them: sound."""
 EXAMPLE = 8192
+SMALL = 64
+"""Elements of a constant that may follow from a length."""
 
 
 @dataclass(frozen=True)
@@ -249,20 +254,17 @@ def _places(region: _Region) -> Iterator[_Place]:
 def _ranked(region: _Region, names: Collection[str], work: Mapping[int, int], length: int) -> list[_Place]:
     """The cuts that tensors of the model can cross, those of least work first, margins left out."""
     graph, total = region.graph, region.graph.type(region.output).dims[region.tracks[region.output].axis]
-    behind = 0
-    ranked = []
-    done: dict[int, int] = {}
-    for place in sorted(region.nodes, reverse=True):
-        behind += work[place]
-        done[place] = behind
-    for cut in _places(region):
-        each = cut.timed | cut.whole
-        if len(each) > MOST_CUTS or any(graph.values[id].name not in names for id in each):
-            continue
-        before = _work_before(graph, each, work)
-        ranked.append(((1 + SOONER) * before + done[cut.place] * (1 + SOONER * length / total), cut))
-    ranked.sort(key=lambda one: one[0])
-    return [cut for _, cut in ranked[:TRIED]]
+    places = sorted(region.nodes, reverse=True)
+    behind = dict(zip(places, accumulate(work[place] for place in places), strict=True))
+    whole = _work_before(graph, frozenset({region.output}), work)
+
+    def cost(cut: _Place) -> float:
+        return (1 + SOONER) * (whole - behind[cut.place]) + behind[cut.place] * (1 + SOONER * length / total)
+
+    def crosses(ids: frozenset[int]) -> bool:
+        return len(ids) <= MOST_CUTS and all(graph.values[id].name in names for id in ids)
+
+    return sorted((cut for cut in _places(region) if crosses(cut.timed | cut.whole)), key=cost)[:TRIED]
 
 
 def _work_before(graph: Graph, wanted: frozenset[int], work: Mapping[int, int]) -> int:
@@ -355,7 +357,7 @@ def requests_of_chunks(requests: Sequence[Request]) -> tuple[Windows, list[Reque
         try:
             demand_fixed(whole, loaded, windows)
             behind = of_portion(whole, windows.behind)
-            demand_same(windows, load(behind.file, behind.options, OPERATORS, portion=behind.portion))
+            demand_same(windows, loaded.graph, load(behind.file, behind.options, OPERATORS, portion=behind.portion))
         except UnsupportedModel as error:
             problem = problem or error
             continue
@@ -392,7 +394,7 @@ def demand_fixed(whole: Request, loaded: Loaded, windows: Windows) -> None:
             )
 
 
-def demand_same(windows: Windows, loaded: Loaded) -> None:
+def demand_same(windows: Windows, whole_graph: Graph, loaded: Loaded) -> None:
     """Raises UnsupportedModel where the program of a window does not do there what the whole does.
 
     loaded  the portion behind the cut, for a window
@@ -414,11 +416,11 @@ def demand_same(windows: Windows, loaded: Loaded) -> None:
         raise region.refusal
     place = _Place(0, timed, whole)
     step = _step(region, wanted, place)
-    moved = {id: int(track.rate * step) for id, track in region.tracks.items() if id in timed}
+    moved = {id: (track.axis, int(track.rate * windows.step)) for id, track in region.tracks.items() if id in timed}
     if windows.step % step or dims[windows.axis] != windows.window:
         raise _otherwise(windows, f"a window of it has {list(dims)}")
     for cut in windows.cuts:
-        if cut.axis is not None and moved.get(ids[cut.name], 0) * (windows.step // step) != cut.step:
+        if cut.axis is not None and moved.get(ids[cut.name]) != (cut.axis, cut.step):
             raise _otherwise(windows, f"{quoted(cut.name)} moves at another speed in a window")
     try:
         margins = _margins(region, wanted, timed)
@@ -426,6 +428,14 @@ def demand_same(windows: Windows, loaded: Loaded) -> None:
         raise region.refusal from None
     if margins != windows.margins:
         raise _otherwise(windows, "a window reads to another extent than the whole")
+    numbers = {_small(array) for array in whole_graph.constants.values()}
+    if not numbers.issuperset(_small(array) for array in graph.constants.values()):
+        raise _otherwise(windows, "it computes with a number that depends on the length")
+
+
+def _small(array: np.ndarray) -> bytes:
+    """A constant of few elements, as bytes; empty for others."""
+    return array.dtype.str.encode() + array.tobytes() if array.size <= SMALL else b""
 
 
 def _otherwise(windows: Windows, why: str) -> UnsupportedModel:

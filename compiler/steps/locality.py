@@ -204,6 +204,8 @@ def _kernel(graph: Graph, node: Node) -> Kernel:
         raise NotLocal("has no definition as loops") from None
     if not isinstance(kernel, Kernel):
         raise NotLocal("is no loop over positions, so that any result may depend on all of them")
+    if kernel.sequential or any(block.sequential for block in kernel.blocks):
+        raise NotLocal("goes step by step, each from the one before")
     return kernel
 
 
@@ -218,8 +220,6 @@ def _moved(slots: _Slots, block: Block) -> _Moved | None:
     variable, stride = _variable(slots, stored[0])
     if any(_variable(slots, store) != (variable, stride) for store in stored[1:]) or len(stored) < len(block.stores):
         raise NotLocal("stores results that move at different speeds")
-    if variable in (*slots.kernel.sequential, *block.sequential):
-        raise NotLocal("goes along the axis step by step, each from the one before")
     rate = slots.tracks[stored[0].slot].rate
     exprs = [part for value in block.values for part in value.walk()]
     period = math.lcm(*(_period(index, variable) for part in exprs for index in part.indices))

@@ -98,7 +98,7 @@ def in_pieces(
 
     before, behind = portion(windows.before), portion(windows.behind)
     assert behind is not None
-    demand_same(windows, behind)
+    demand_same(windows, loaded.graph, behind)
     inputs = {loaded.graph.values[id].name: array for id, array in sample_inputs(loaded.graph, seed).items()}
     programs = [Portioned(before) if before else None, Portioned(behind)]
     return whole.run(inputs)[windows.output], [*_pieces(whole, programs, inputs, None)]

@@ -247,6 +247,37 @@ def test_sizes_of_the_whole_that_the_model_holds_are_refused() -> None:
         in_pieces(model, loaded, windows, 0)
 
 
+REASONS = {
+    "number": "it computes with a number that depends on the length",
+    "place": "a window reads to another extent than the whole",
+}
+
+
+@each(REASONS, name="kind")
+def test_what_follows_from_the_length_is_refused_where_windows_have_another(kind: str) -> None:
+    net = Net(np.random.default_rng(2))
+    x = net.node("InstanceNormalization", "x", net.normal(2), net.normal(2))
+    x = net.node("Conv", x, net.normal(2, 2, 3), pads=[1, 1])
+    size = net.node("Slice", net.node("Shape", x), net.constant([2], np.int64), net.constant([3], np.int64))
+    if kind == "number":
+        y = net.node("Div", x, net.node("Cast", size, to=1))
+    else:
+        part = net.node("Div", size, net.constant([8], np.int64))
+        pads = net.node("Concat", part, net.node("Neg", part), axis=0)
+        y = net.node("Pad", x, pads, "", net.constant([2], np.int64))
+    model = net.model((1, 2, 64), net.node("Conv", y, net.normal(2, 2, 3), pads=[1, 1]))
+    loaded, ways = ways_of(model, {"y": 8})
+    said = set()
+    for windows in ways:
+        try:
+            whole, pieces = in_pieces(model, loaded, windows, 0)
+        except UnsupportedModel as error:
+            said.add(error.message.partition("pieces: ")[2])
+        else:
+            np.testing.assert_allclose(np.concatenate(pieces, 2), whole, rtol=1e-12)
+    assert said == {REASONS[kind]}
+
+
 @pytest.mark.parametrize(
     ("chunks", "said", "fix"),
     [
