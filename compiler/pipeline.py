@@ -30,10 +30,11 @@ from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.cache_costs import demand_cache
 from compiler.steps.choosing import evaluate_choices
+from compiler.steps.chunking import requests_of_chunks
 from compiler.steps.dividing import demand_divisible, divided
 from compiler.steps.dividing_devices import devices_of
 from compiler.steps.foreseeing import BY_ROUNDING, foreseen_outputs, run_notices
-from compiler.steps.joining import joined, proved
+from compiler.steps.joining import Pieces, joined, proved
 from compiler.steps.loading import open_model, requests_of_bindings
 from compiler.steps.profiles import with_profiles
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
@@ -73,7 +74,7 @@ def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
     if options.devices:
         return compile_for_devices(request, replace(host, helpers=None), trace)
     with source_of(trace, request) as source:
-        if len(options.bindings) > 1:
+        if len(options.bindings) > 1 or options.chunks:
             return compile_bindings(source, replace(host, helpers=None), trace)
         log = request.logs[0] if request.logs else None
         (alone,) = options.bindings
@@ -83,9 +84,17 @@ def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
 
 
 def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
-    """Compiles for each of several bindings, of each of several profiles, in turn; packs them into one artifact."""
+    """Compiles for each of several bindings, of each of several profiles, in turn; packs them into one artifact.
+
+    So are the portions of a model whose output comes in pieces (`compiler.steps.chunking`).
+    """
     whole = source.request
     requests = requests_of_bindings(trace, whole)
+    bindings, windows = len(requests), None
+    if whole.options.chunks:
+        with trace.step("load"):
+            windows, portions = requests_of_chunks(requests)
+        requests += portions
     weights: Weights | None = None
     found: Mapping[str, np.ndarray] = {}
     alone = whole.beside("binding")
@@ -102,7 +111,8 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
             host, weights, found = replace(host, records=session.known), made[1].weights, each[-1].left
             file = made[1].program.weights
             del made  # with the graph of this binding, before that of the next is there
-        return joined(trace, each, file, whole.options, whole.artifact)
+        pieces = Pieces.of(windows, each[bindings:]) if windows else None
+        return joined(trace, each[:bindings], file, whole.options, whole.artifact, pieces)
     finally:
         alone.unlink(missing_ok=True)
 

@@ -32,6 +32,7 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
+from compiler.frontend.portion import named_tensors
 from compiler.frontend.ragged import load_texts, suggested_ragged
 from compiler.frontend.read import ModelFile
 from compiler.ir.expr import Apply, Expr
@@ -44,7 +45,9 @@ from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
+from compiler.request import Request
 from compiler.steps.caches import with_cache
+from compiler.steps.chunking import requests_of_chunks, suggested
 from compiler.steps.divisible import browser_problem, division_problem, peak_bytes
 from compiler.steps.foreseeing import proof_notices, proof_problem
 from compiler.steps.states import (
@@ -116,7 +119,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
             notices = (*notices, *layers)
         if found.graph:
             texts, impossible = _texts(model, given, data, impossible)
-            notices = (*notices, *texts)
+            pieces, impossible = _pieces(model, data, found, impossible)
+            notices = (*notices, *texts, *pieces)
         answer = _answer(found, judged, target, drawn, left, impossible, _carry_problem(found, judged, each))
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
         return answer | {"corrected": corrected, "notices": [*notices, *answer["notices"]]}
@@ -267,6 +271,24 @@ def _texts(
     return (
         f"its texts can share an axis of tokens, without padding: {json.dumps({'ragged': dict(asked.ragged)})}",
     ), None
+
+
+def _pieces(
+    model: Path, data: Mapping[str, Path] | None, found: Survey, impossible: TilewrightError | None
+) -> tuple[tuple[str, ...], TilewrightError | None]:
+    """How an output comes in pieces, where that is asked for, or an output looks like sound; or why it cannot."""
+    options = found.options
+    if impossible is not None or found.graph is None or options.kind != kinds.CPU.name or options.devices:
+        return (), impossible
+    if not options.chunks:
+        windows = suggested(found.graph, found.open_shapes, named_tensors(found.model))
+        if windows is None:
+            return (), None
+        return (f"{windows}: {json.dumps({'chunks': {windows.output: windows.length}})}",), None
+    try:
+        return (str(requests_of_chunks([Request(model, Path(), options.bindings[-1], data)])[0]),), None
+    except (OptionsError, UnsupportedModel) as error:
+        return (), error
 
 
 def _layers(

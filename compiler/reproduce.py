@@ -23,6 +23,7 @@ from compiler.contract import COMPILER_VERSION, CompileOptions, kinds
 from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pack.functions import gather, kernels_of
+from compiler.pack.join import CHUNKS
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from compiler.trace import ignore
@@ -213,8 +214,9 @@ def folders_of(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[bytes]:
-    """The log of each binding, in order."""
-    folders = folders_of(manifest)
+    """The log of each binding, in order, then of each portion."""
+    chunks = manifest.get(CHUNKS, {})
+    folders = [*folders_of(manifest), *(chunks[name]["folder"] for name in ("before", "behind") if name in chunks)]
     lacking = [folder + MEMBER for folder in folders if folder + MEMBER not in members]
     if lacking:
         raise ArtifactUnusable(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport
+from compiler.frontend.portion import Portion
 from compiler.frontend.read import ModelFile
 from compiler.knowledge.replay import Log
 from compiler.trace import Observer, StopRequest, ignore, never_stops
@@ -26,6 +27,7 @@ class Request:
     data      where all external data lies, by its path in the model; None: beside the model
     samples   .npz archives of inputs, by what the caller calls them: the artifact is judged on each, and timed on the
               first; of several bindings, the one whose shapes a sample has
+    portion   what of the model is compiled, as a model of its own; None: all of it
     logs      one for each binding: an earlier compilation on one device is replayed, nothing is measured, and each step
               knows what it knew then
     """
@@ -36,6 +38,7 @@ class Request:
     data: Mapping[str, Path] | None = None
     samples: Mapping[str, Path] = field(default_factory=dict)
     logs: Sequence[Log] = ()
+    portion: Portion | None = None
     files: dict[Path, ModelFile] = field(default_factory=dict, repr=False, compare=False)
     """Models that were asked for: of this request, and of those that were made of it."""
 

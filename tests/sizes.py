@@ -47,6 +47,7 @@ LARGE_FOLDERS = {
     "compiler/ir": "not yet divided by subject",
     "compiler/ops": "one module for each group of operators",
     "compiler/rewrite/rules": "one module for each group of rules",
+    "compiler/pack/loader": "one module for each subject of the one file that they make",
     "compiler/steps": "not yet divided by subject",
     "service/db": "one module for each group of tables",
     "service/http/routes": "one module for each resource",

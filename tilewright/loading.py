@@ -207,6 +207,10 @@ class Model(Protocol):
         """Outputs of each of many texts of unequal lengths, of an artifact that was compiled with `ragged`."""
         ...
 
+    def chunks(self, inputs: Mapping[str, Any], seed: int | None = None) -> Iterator[NDArray[Any]]:
+        """An output piece by piece, of an artifact that was compiled with `chunks`; earlier compilers' lack it."""
+        ...
+
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
         """A run that is checked once, of arrays that are used in place; each call gives its seconds."""
         ...

@@ -46,6 +46,7 @@ from compiler.contract.bindings import (
     with_exact,
 )
 from compiler.contract.canonical import LATER, Later, marked, shown_fields
+from compiler.contract.chunks import demand_chunks
 from compiler.contract.devices import (
     EXAMPLE,
     MOST_MS,
@@ -192,6 +193,13 @@ class CompileOptions(Refusing):
         "axis of tokens, without padding; an input with `mask` in its name is taken as ones, and not given. `dims` say "
         "the most texts of a run and the most tokens of a text. CPU targets only",
         examples=[{"input_ids": 1, "attention_mask": 1}],
+    )
+    chunks: Annotated[Mapping[str, Bound], AfterValidator(unchangeable), LATER] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of one output: positions of its longest axis that come at a time. The artifact can then "
+        "give it piece by piece, each as soon as it is there: what is local along that axis runs in windows. One CPU",
+        examples=[{"sound": 8192}],
     )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=24.0,
@@ -346,6 +354,10 @@ class CompileOptions(Refusing):
         self._check_carry()
         self._check_devices()
         self._check_ragged()
+        is_cpu = self.kind == kinds.CPU.name and not self.devices and kinds.family(self.target) is None
+        others = [name for name in ("carry", "ragged") if getattr(self, name)]
+        others += ["precision int8"] * (self.precision == "int8") + ["several bindings"] * isinstance(self.dims, tuple)
+        demand_chunks(self.chunks, ", ".join(self.devices) or self.target, is_cpu, others)
 
     def _check_browser(self, kind: kinds.Kind) -> None:
         several = isinstance(self.dims, tuple) and len(self.dims) > 1
@@ -545,12 +557,8 @@ class CompileOptions(Refusing):
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
         plain["dims"] = [*map(dims_json, self.dims)] if isinstance(self.dims, tuple) else dims_json(self.dims)
-        plain["bounds"] = dict(sorted(self.bounds.items()))
-        plain["ragged"] = dict(sorted(self.ragged.items()))
-        plain["without"] = list(self.without)
-        plain["last_only"] = list(self.last_only)
-        plain["devices"] = list(self.devices)
-        plain["profiles"] = list(self.profiles)
+        plain |= {name: dict(sorted(plain[name].items())) for name in ("bounds", "ragged", "chunks")}
+        plain |= {name: list(plain[name]) for name in ("without", "last_only", "devices", "profiles")}
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
         plain["carry"] = self.carry if self.carry == CARRY_AUTO else dict(sorted(self.named_states.items()))
         plain["compare"] = None if self.compare is None else list(self.compare)

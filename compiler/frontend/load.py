@@ -18,6 +18,7 @@ from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.growth import growing
 from compiler.frontend.open.values import Narrower, Rows, SameSize, WholeSteps, Wider
+from compiler.frontend.portion import Portion, with_portion
 from compiler.frontend.read import ModelFile, read
 from compiler.frontend.wrapped import unwrapped
 from compiler.ir.border import PLAIN, Border
@@ -47,11 +48,12 @@ def load(
     operators: Mapping[str, Operator],
     limits: Limits | None = None,
     data: Mapping[str, Path] | None = None,
+    portion: Portion | None = None,
 ) -> Loaded:
     """Reads an untrusted ONNX model: a path, a file that may have been read before, or bytes of a self-contained one.
 
     `data` says where all external data lies, by its path in the model; None: beside the model, and the digest is the
-    file's alone. A `ModelFile` has its own.
+    file's alone. A `ModelFile` has its own. `portion` says what of it is wanted; None: all.
 
     The graph is verified. Constants may be views of mapped files or broadcast from one element; none is writable.
     Raises MalformedModel, ModelTooLarge, UnboundDimension, UnsupportedModel and OptionsError, each with what would mend
@@ -59,7 +61,9 @@ def load(
     """
     limits = limits or Limits()
     data = model.data if isinstance(model, ModelFile) else data
-    read_model, options = unwrapped(with_last(read(model, limits, data), options.last_only), options)
+    read_model, options = read_with_options(model, options, limits, data)
+    if portion is not None:
+        read_model, options = with_portion(read_model, options, portion)
     check_declared(read_model, limits)
     bound, found = bound_graph(read_model, options, operators, limits)
     graph, open_shapes = found.graph, found.open_shapes
@@ -71,6 +75,13 @@ def load(
         *assumptions(open_shapes),
     )
     return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes, found.border)
+
+
+def read_with_options(
+    model: Path | bytes | ModelFile, options: CompileOptions, limits: Limits, data: Mapping[str, Path] | None
+) -> tuple[Model, CompileOptions]:
+    """A model as options want it, and what they say of it then. Raises as `load` does."""
+    return unwrapped(with_last(read(model, limits, data), options.last_only), options)
 
 
 def bound_graph(

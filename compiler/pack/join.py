@@ -39,6 +39,8 @@ OF_SOME = (SAMPLES, "carried", "open", "strings", "random", "outside", "verified
 """What it says of those alone that were judged on some (and of the whole), that hand on states, that leave dimensions
 open, that take or give strings, that draw random numbers, of which nothing shows some outputs (and of the whole), and
 that have a probe."""
+CHUNKS = "chunks"
+"""What it says of an output that comes in pieces, and the folder of the programs for that."""
 SHARED = ("loader.py", "__main__.py", "chart/", QUANTISED)
 """Files that are the same for each binding."""
 
@@ -64,6 +66,23 @@ class Part:
         return Part(dims, json.loads(members.pop(MANIFEST)), members)
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """What an artifact has to give an output in pieces.
+
+    facts     what the loader is to know, as JSON
+    portions  programs by name: `before` the cut, if anything is, and `behind` it, for a window
+    """
+
+    facts: Mapping[str, Any]
+    portions: Mapping[str, Part]
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        described = {name: _described(part, f"{CHUNKS}/{name}/") for name, part in self.portions.items()}
+        return {**self.facts, **described}
+
+
 def folder_of(profile: str, number: int) -> str:
     """Where the files of a binding lie, counted from 1: the prefix of their names. `profile`: "" for the first."""
     own = f"profiles/{profile.partition(':')[2]}/" if profile else ""
@@ -79,17 +98,24 @@ def _by_profile(parts: Sequence[Part]) -> list[list[tuple[Part, str]]]:
     ]
 
 
-def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: Path) -> PackedArtifact:
+def join(
+    parts: Sequence[Part], weights: Octets, options: CompileOptions, path: Path, chunks: Chunks | None = None
+) -> PackedArtifact:
     """Writes one artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
     weights  the one file that every part's program was made for: that of the last one, which begins with each other's
+    chunks   programs of portions of the model, by which an output comes in pieces
 
     Raises MachineError when the file cannot be written.
     """
-    records = sorted({line for part in parts for line in part.members[RECORDS].splitlines(keepends=True)})
+    portions = chunks.portions if chunks else {}
+    records = sorted(
+        {line for part in (*parts, *portions.values()) for line in part.members[RECORDS].splitlines(keepends=True)}
+    )
     members: dict[str, Octets] = {**parts[0].members, RECORDS: b"".join(records)}
     groups = _by_profile(parts)
-    for part, folder in [pair for group in groups for pair in group][1:]:
+    others = [pair for group in groups for pair in group][1:]
+    for part, folder in (*others, *((part, f"{CHUNKS}/{name}/") for name, part in portions.items())):
         own = {name: content for name, content in part.members.items() if not name.startswith((*SHARED, RECORDS))}
         members |= {folder + name: content for name, content in own.items()}
     members[WEIGHTS] = weights
@@ -100,7 +126,8 @@ def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: 
         "weight_bytes": len(weights),
         **({SAMPLES: [*samples]} if samples else {}),
         **_unshown(parts),
-        **_of_bindings(groups[0]),
+        **(_of_bindings(groups[0]) if len(parts) > 1 else {}),
+        **({CHUNKS: chunks.to_json()} if chunks else {}),
         **(_of_profiles(groups, options) if len(groups) > 1 else {}),
         "files": files_json(members),
     }

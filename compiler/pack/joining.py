@@ -34,6 +34,7 @@ MODULES = (
     "probe",
     "shown",
     "texts",
+    "chunks",
     "model",
     "command",
 )

@@ -13,13 +13,16 @@ import numpy as np
 from compiler.contract import BindingReport, CompileOptions, CompileReport
 from compiler.devices.device import Runner
 from compiler.encodings.aside import Octets
-from compiler.errors import InternalError
-from compiler.pack.join import SAMPLES, Part, join
-from compiler.pack.loader import Model
-from compiler.prove.sizes import dims_json
+from compiler.errors import Disagreement, InternalError
+from compiler.ops import OPERATORS
+from compiler.pack.join import SAMPLES, Chunks, Part, join
+from compiler.pack.loader import InputError, Model, RunError
+from compiler.prove.reference import evaluate_graph
+from compiler.prove.sizes import cut, dims_json, own_outputs, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.carrying import runs_across, state_left
+from compiler.steps.chunking import Windows
 from compiler.trace import Trace
 
 PLAN = 1
@@ -34,6 +37,7 @@ class Proved:
     runner   what ran it; None where nothing does
     results  the SHA-256 of each output on these; None for a target that does not run here
     left     by name of the input the states that runs in a row leave; empty where nothing is carried or runs
+    wanted   of a binding whose output comes in pieces: what the reference gives for that output; None: of others
     """
 
     part: Part
@@ -42,6 +46,7 @@ class Proved:
     runner: Runner | None
     results: tuple[str, ...] | None
     left: Mapping[str, np.ndarray] = field(default_factory=dict)
+    wanted: np.ndarray | None = None
 
     @property
     def sample(self) -> Mapping[str, np.ndarray] | None:
@@ -57,35 +62,115 @@ def proved(session: Session, front: Front, built: Built, report: CompileReport, 
     if runner is None:
         return Proved(part, report, inputs, None, None)
     with runner.open(artifact, plan=PLAN, verify=False, coded=True) as model:
-        own = Proved(part, report, inputs, runner, _results(model, inputs))
+        own = Proved(part, report, inputs, runner, _results(model, inputs), wanted=_wanted(session, front, inputs))
         return replace(own, left=state_left(model, own.sample, front.found)) if model.carried else own
 
 
+def _wanted(session: Session, front: Front, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """The output that comes in pieces, by the reference, for inputs by name; None where none does."""
+    if not session.options.chunks:
+        return None
+    ((name, _),) = session.options.chunks.items()
+    opened = front.opened
+    shapes = opened.loaded.open_shapes
+    exact = opened.loaded
+    if shapes is not None and shapes.dimensions:
+        exact = opened.at(usual_sizes(session.options, shapes))
+    graph, given = exact.graph, {id: inputs[exact.graph.values[id].name] for id in exact.graph.inputs}
+    found = cut(graph, exact.open_shapes, evaluate_graph(graph, given, OPERATORS))
+    names = [one.name for one in own_outputs(graph, exact.open_shapes)]
+    return found[names.index(name)]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How an output comes in pieces, and the programs of the portions of the model that make them, by name."""
+
+    windows: Windows
+    portions: Mapping[str, Proved]
+
+    @staticmethod
+    def of(windows: Windows, each: Sequence[Proved]) -> Pieces:
+        """Of the portions in the order in which they run."""
+        return Pieces(windows, dict(zip(("before", "behind")[-len(each) :], each, strict=True)))
+
+    @property
+    def packed(self) -> Chunks:
+        """What the artifact holds of it."""
+        return Chunks(self.windows.to_json(), {name: one.part for name, one in self.portions.items()})
+
+    def demand_right(self, artifact: Path, each: Sequence[Proved], seed: int) -> None:
+        """Raises Disagreement unless pieces make the output.
+
+        That is at every binding's inputs what the reference gives, and at the sizes at which a range was proved what a
+        run gives.
+        """
+        runner, name = each[0].runner, self.windows.output
+        if runner is None:
+            return
+        with runner.open(artifact, plan=PLAN, coded=True, verify=False) as model:
+            for one in each:
+                self._demand_near(model, one.inputs, one.wanted, one.report.tolerance)
+            for sizes in {tuple(size.dims.items()) for size in each[-1].report.sizes}:
+                inputs = model.at(each.index(each[-1]) + 1).random_inputs(seed, dict(sizes))
+                try:
+                    whole = model.run(inputs)[name]
+                except (InputError, RunError):  # drawn inputs that the model does not take
+                    continue
+                self._demand_near(model, inputs, whole, 2 * each[-1].report.tolerance)
+
+    def _demand_near(
+        self, model: Model, inputs: Mapping[str, np.ndarray], wanted: np.ndarray | None, tolerance: float
+    ) -> None:
+        given = {spec.name: inputs[spec.name] for spec in model.inputs}
+        joined = np.concatenate([*model.chunks(given)], self.windows.axis)
+        if wanted is None or not wanted.size:
+            return
+        error = np.abs(joined - wanted).max() / max(np.abs(wanted).max(), np.finfo(np.float32).tiny)
+        if joined.shape != wanted.shape or not error <= tolerance:
+            raise Disagreement(
+                f"output {self.windows.output!r:.100} in pieces is off by {error:.1e} of the largest value, and "
+                f"{tolerance:.1e} is accepted",
+                fix="leave chunks out, and report this model: it is our fault",
+            )
+
+
 def joined(
-    trace: Trace, each: Sequence[Proved], weights: Octets, options: CompileOptions, artifact: Path
+    trace: Trace,
+    each: Sequence[Proved],
+    weights: Octets,
+    options: CompileOptions,
+    artifact: Path,
+    pieces: Pieces | None = None,
 ) -> CompileReport:
     """Packs the bindings into one artifact at `artifact`, which appears once each gives from there what it gave alone.
 
-    Of several profiles the most able one that this machine has comes first, and the report is of that.
+    Of several profiles the most able one that this machine has comes first, and the report is of that. Pieces of an
+    output must make what the reference gives for all of it.
 
-    Raises InternalError for one that does not.
+    Raises InternalError for one that does not, Disagreement for pieces that do not.
     """
     profile = next((one.part.profile for one in each if one.runner), each[0].part.profile)
     each = sorted(each, key=lambda one: one.part.profile != profile)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     try:
         with trace.step("pack"):
-            packed = join([one.part for one in each], weights, options, unproven)
+            packed = join([one.part for one in each], weights, options, unproven, pieces.packed if pieces else None)
         with trace.step("agree"):
             for name, group in groupby(each, key=lambda one: one.part.profile):
                 own = [*group]
                 for number, one in enumerate(own, 1):
                     _demand_same(unproven, name, number, one)
                 _demand_shared(unproven, name, own)
+            if pieces is not None:
+                pieces.demand_right(unproven, each, options.seed)
+                trace.notice(str(pieces.windows))
             packed = packed.moved_to(artifact)
     finally:
         unproven.unlink(missing_ok=True)
-    reports = [one.report for one in each]
+    portions = [*pieces.portions.values()] if pieces else []
+    reports = [one.report for one in (*each, *portions)]
+    bindings = each if len(each) > 1 else ()
     return replace(
         reports[0],
         target=options.target if options.profiles else reports[0].target,
@@ -114,7 +199,7 @@ def joined(
                 one.part.profile if options.profiles else "",
                 one.report.verified,
             )
-            for one in each
+            for one in bindings
         ),
     )
 

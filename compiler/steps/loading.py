@@ -128,7 +128,7 @@ def open_model(session: Session, request: Request) -> Opened:
 
 def load_for(request: Request, options: CompileOptions) -> Loaded:
     """The model of a request under options that are nearly its own."""
-    loaded = load(request.file, options, OPERATORS)
+    loaded = load(request.file, options, OPERATORS, portion=request.portion)
     give_back()
     if options.cache == CACHE_OF_MODEL:
         return loaded

@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {
     "dims": {"batch": 2},
     "bounds": {"resize": 640},
     "ragged": {"input_ids": 1},
+    "chunks": {"sound": 8192},
     "tuning_budget_s": 1.0,
     "tuning_trials": 100,
     "scheduler": "stages",

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from compiler.pack.loader.arrays import _check_names, _returned, _shape_of
 from compiler.pack.loader.bindings import Binding, _bindings, _check_binding, _described, _listed
 from compiler.pack.loader.capacity import _Capacity
+from compiler.pack.loader.chunks import _pieces, _portions
 from compiler.pack.loader.drawing import _drawn, _random_state
 from compiler.pack.loader.errors import ArtifactError, InputError, RunError
 from compiler.pack.loader.files import _Files
@@ -30,6 +31,7 @@ from compiler.pack.loader.program import _Program
 from compiler.pack.loader.shown import _as_table, _by_name, _facts, _in_a_line, _in_order
 from compiler.pack.loader.specs import Array, _aligned
 from compiler.pack.loader.states import Carried, State, _carried_of, _identity
+from compiler.pack.loader.strings import _Strings
 from compiler.pack.loader.texts import _texts_of
 from compiler.pack.loader.timing import _latency, _medians
 
@@ -209,17 +211,13 @@ class Model:
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, seed: int | None
     ) -> dict[str, Any]:
         """As `run`, with everything found fit first."""
-        _check_names("input", inputs, self.inputs)
         if (chosen := self._asked(inputs)) is not self:
             self._last = chosen
             return chosen.run(inputs, out, seed=seed)
         given = out or {}
         _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
-        for spec in self.inputs:
-            if spec.name not in inputs:
-                raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
         strings = self._ports.strings()
-        arrays = [self._ports.input(spec, inputs[spec.name], strings) for spec in self.inputs]
+        arrays = self._arrays(inputs, strings)
         results = self._ports.results([given.get(spec.name) for spec in self.outputs], arrays)
         results = self._program.call(arrays, results, seed=seed)
         results = self._ports.as_strings(results, strings)
@@ -283,6 +281,17 @@ class Model:
         """
         packed = _texts_of(self.manifest, self.binding)
         return packed.run(list(texts), self.run_flat)
+
+    def chunks(self, inputs: Mapping[str, Any], seed: int | None = None) -> Iterator[Array]:
+        """An output piece by piece (option `chunks`), each as soon as it is there: arrays that make all of it, joined.
+
+        Raises as `run` does, for inputs before the first piece, and RunError for an artifact without the option.
+        """
+        demanded = _portions(self)
+        inputs = inputs if type(inputs) is dict else _by_name(inputs, self.inputs)
+        inputs = self._outside.taken(inputs) if self._outside is not None else inputs
+        self._asked(inputs)._arrays(inputs)
+        return _pieces(self, demanded, inputs, seed)
 
     def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Stream:
         """Outputs by name for each of many inputs by name, with several in flight on the model's devices.
@@ -581,8 +590,11 @@ class Model:
         if not sys.is_finalizing():
             self.close()
 
-    def _arrays(self, inputs: Mapping[str, Any] | None) -> list[Any]:
+    def _arrays(self, inputs: Mapping[str, Any] | None, strings: _Strings | None = None) -> list[Any]:
         given = self.random_inputs() if inputs is None else inputs
         _check_names("input", given, self.inputs)
-        strings = self._ports.strings()
+        for spec in self.inputs:
+            if spec.name not in given:
+                raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
+        strings = strings or self._ports.strings()
         return [self._ports.input(spec, given[spec.name], strings) for spec in self.inputs]

@@ -116,12 +116,12 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
         (
             {"colour": 1},
             "unknown option 'colour'",
-            "known options: bounds, cache, carry, compare, devices, dims, format, inputs,",
+            "known options: bounds, cache, carry, chunks, compare, devices, dims, format, inputs,",
         ),
         (
             {"self": 1},
             "unknown option 'self'",
-            "known options: bounds, cache, carry, compare, devices, dims, format, inputs,",
+            "known options: bounds, cache, carry, chunks, compare, devices, dims, format, inputs,",
         ),
         ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
         ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
@@ -179,6 +179,30 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
             {**PIPELINE, "carry": {"next": "h", "cell": "c"}, "inputs": {"h": [4, 8], "c": {"value": 0.5}}},
             "carry makes input 'c' a state, and inputs gives it a value, which makes it a constant",
             "leave that input out of one of the two",
+        ),
+        ({"chunks": 8192}, "option 'chunks' is not an object", 'such as {"sound": 8192}, not 8192'),
+        ({"chunks": {"sound": 0}}, "chunks['sound'] is 0", "use 1 or more"),
+        ({"chunks": {"sound": 2.5}}, "chunks['sound'] is not an integer", "give an integer, not 2.5"),
+        ({"chunks": {"a": 1, "b": 2}}, "chunks names 2 outputs, and one of them can come in pieces", "name one"),
+        *(
+            (
+                {"chunks": {"a": 1}, **other},
+                f"option chunks applies to one profile of CPUs, and the job is for {target}",
+                "use a target such as cpu",
+            )
+            for other, target in (
+                ({"target": "cuda:sm_90"}, "cuda:sm_90"),
+                ({"target": "cpu:x86-64"}, "cpu:x86-64"),
+                (PIPELINE, "cpu:0, cpu:1"),
+            )
+        ),
+        *(
+            ({"chunks": {"a": 1}, **other}, f"options chunks and {name} exclude each other", "leave one of the two out")
+            for other, name in (
+                ({"carry": {"next": "h"}}, "carry"),
+                ({"dims": {"batch": [1, 2]}}, "several bindings"),
+                ({"precision": "int8"}, "precision int8"),
+            )
         ),
         ({"last_only": "logits"}, "option 'last_only' is not a list", "give a list"),
         ({"carry": "all"}, "carry is 'all': no such word is known", 'give "auto", or pairs such as'),
