@@ -250,7 +250,7 @@ def separated(inputs: Sequence[Input], options: CompileOptions) -> tuple[list[In
     """
     given: dict[str, dict[int, str]] = {}
     for name, number in options.binding.items():
-        given.setdefault(name, {})[number] = "dims"
+        given[name] = {} if name in options.ranges else {number: "dims"}
     for entry in inputs:
         for axis, dim, size in _given(entry, options):
             if isinstance(dim, str):

@@ -11,6 +11,9 @@ from onnx import TensorProto, helper
 from compiler.contract import CompileOptions
 from compiler.errors import MalformedModel, ModelTooLarge, OptionsError, UnboundDimension, UnsupportedModel
 from compiler.frontend import load
+from compiler.frontend.bind import separated
+from compiler.frontend.model import Input
+from compiler.ir.tensor import DType
 from compiler.ops.operator import Operator
 
 Operators = Mapping[str, Operator]
@@ -120,6 +123,14 @@ def test_whole_shapes_win_over_names_that_exporters_give_alike(
     }
     if state == STATE:
         assert any("8 (axis 2 of 'image')" in notice and "1 (axis 2 of 'state')" in notice for notice in said)
+
+
+def test_a_range_alone_is_no_reason_to_speak_of_shapes() -> None:
+    entries = [Input("x", DType.F32, ("n", 5)), Input("z", DType.F32, ("n", 5))]
+    open_sizes = {"dims": {"n": {"min": 2, "max": 9}}}
+    assert separated(entries, CompileOptions.from_json(open_sizes)) == (entries, ())
+    _, notices = separated(entries, CompileOptions.from_json({**open_sizes, "inputs": {"x": [9, 5]}}))
+    assert len(notices) == 1
 
 
 def test_whole_shapes_that_do_not_go_together_are_refused_by_their_node(
