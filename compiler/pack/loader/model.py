@@ -22,7 +22,7 @@ from compiler.pack.loader.errors import ArtifactError, InputError, RunError
 from compiler.pack.loader.files import _Files
 from compiler.pack.loader.frames import Frame, Stream, _Frames
 from compiler.pack.loader.interface import DeviceArray
-from compiler.pack.loader.library import _alone, _Library
+from compiler.pack.loader.library import _alone, _Library, thread_limit
 from compiler.pack.loader.outside import _Outside
 from compiler.pack.loader.ports import _Ports
 from compiler.pack.loader.probe import _demand_right, _probe_faults
@@ -106,6 +106,7 @@ class Model:
             self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
             outside = _described(self.manifest, self.binding).get("outside")
             self._outside = _Outside(outside, [one.name for one in self.inputs]) if outside and not coded else None
+            lanes = 1 if thread_limit() == 1 else lanes
             self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
             self._others: dict[int, Model] = {}
             self._open = functools.partial(
