@@ -40,7 +40,7 @@ static void run_all(tw_instance *m) {
     int slot = begin_run(m->pool, &m->offer, others);
     atomic_store_explicit(&m->alone, slot < 0 || is_crowded(m->pool, 1), memory_order_relaxed);
     run_lane(m, run, 0);
-    for (int lane = 1; lane <= others; lane++) await(m, run, lane, tasks_of(m, lane), 0);
+    for (int lane = 0; lane <= others; lane++) await(m, run, lane, tasks_of(m, lane), 0); /* a thread may be at the last task of lane 0 too */
     end_run(m->pool, slot, others);
 }
 

@@ -195,7 +195,7 @@ static void *call(void *number) {
         tw_instance *instance;
         tw_config config = {.weights_path = weights, .spin_us = 50 * turn};
         if (tw_create(&config, &instance)) return (void *)tw_last_error();
-        for (int run = 0; run < 15; run++)
+        for (int run = 0; run < 60; run++)
             if (tw_run(instance, &in, &out)) return (void *)tw_last_error();
         tw_destroy(instance);
     }
