@@ -79,6 +79,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.serve",
             "a model behind HTTP at several numbers of callers, beside ONNX Runtime behind the same server",
         ),
+        "many": (
+            "bench.many.run",
+            "sixteen models in one process beside ONNX Runtime: in turn, called at once, memory, a call's overhead",
+        ),
         "profiles": (
             "bench.profiles",
             "one artifact for all of x86-64 beside those for each profile, and ONNX Runtime",

@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     const char *weights_path; /* the file that holds the weights: weights.bin, or the .tw itself; on Windows in UTF-8 */
     int64_t weights_offset;   /* where in it they begin: a multiple of the page size, 0 for weights.bin */
-    int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. */
+    int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. See tw_share. */
     int32_t spin_us;          /* how long an idle lane spins before it sleeps; negative: the default (see docs) */
     int32_t device;           /* which GPU, for a model that runs on one: 0 is the first that CUDA_VISIBLE_DEVICES leaves */
     int32_t plan;             /* which of the model's plans runs, from 1; 0: the one for cores between which a hand-over costs what it does here */
@@ -58,6 +58,12 @@ int tw_trace(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double 
  * instance was created: 0 where nothing was measured, because no choice depended on it; infinity where the lanes had no two cores. */
 int tw_plan(const tw_instance *instance, double *handover_s);
 void tw_destroy(tw_instance *instance);
+/* Of models on CPUs under Linux, since version 3; older libraries lack it. Instances of one library share their threads, but for pinned ones;
+ * with this, so do those of several libraries in one process: `pool` is what the first of them gave for NULL, or NULL. `threads` is how
+ * many of the process may be at work, callers included; 0: as many as it has cores. Returns the pool; NULL, and the library's threads stay
+ * its own, if the pool is of another version, the library has instances already, or memory ends. To be called before tw_create, by one
+ * thread at a time. A pool lives as long as the process; with the last instance of a library its threads end. */
+void *tw_share(void *pool, int threads);
 const char *tw_last_error(void);
 
 #ifdef __cplusplus

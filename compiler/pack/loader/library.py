@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 from compiler.pack.loader.errors import ArtifactError, RunError, WrongMachine
@@ -19,6 +20,8 @@ PLACE = "let TMPDIR name a folder with free space that can be written and permit
 """What mends that the library can be loaded neither from memory nor from a temporary file."""
 _ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
 """Of libraries' names, where systems ask for another one than `.so`."""
+_THREADS = "TILEWRIGHT_THREADS"
+"""The environment variable that says how many threads of the process may be at work in models, callers included."""
 
 
 class _Library:
@@ -37,6 +40,7 @@ class _Library:
             self.calls = self._from_file(code)
         try:
             self._declare()
+            self._share()
         except AttributeError as reason:
             self.close()
             raise ArtifactError(f"model.so is not a Tilewright model: {reason}", "download it again") from None
@@ -105,6 +109,22 @@ class _Library:
             c.tw_trace.argtypes = (ctypes.c_void_p, tensors, tensors, doubles, doubles)
             c.tw_plan.argtypes = (ctypes.c_void_p, doubles)
 
+    def _share(self) -> None:
+        """Takes threads from the pool that the process's other models of this library's version use.
+
+        Each process has its own list of pools, also the child of a fork, under a name that each copy of this file
+        knows: what stands in `sys` is never freed, as the pools are not.
+        """
+        if not isinstance(self.calls, ctypes.CDLL) or not hasattr(self.calls, "tw_share"):
+            return
+        share, threads = self.calls.tw_share, thread_limit() or 0
+        share.argtypes, share.restype = (ctypes.c_void_p, ctypes.c_int), ctypes.c_void_p
+        name = f"_tilewright_pools_{os.getpid()}"
+        lock, pools = sys.__dict__.setdefault(name, (threading.Lock(), []))
+        with lock:
+            if not any(share(pool, threads) for pool in pools) and (pool := share(None, threads)):
+                pools.append(pool)
+
     def describe(self) -> dict[str, Any]:
         """What the library says of itself."""
         return dict(json.loads(self.calls.tw_describe()))
@@ -118,6 +138,41 @@ class _Library:
             os.close(self._fd)
         if self._path:
             os.unlink(self._path)
+
+
+def thread_limit(root: Path = Path("/")) -> int | None:
+    """How many threads of this process may be at work in models; None where its cores alone say so.
+
+    The least of the environment variable TILEWRIGHT_THREADS and of the CPU limits (quota over period, rounded up) of
+    the process's control groups, of version 2 or 1. Raises WrongMachine for a variable that is no number from 1.
+    """
+    limits = []
+    if asked := os.environ.get(_THREADS, ""):
+        if not asked.isdecimal() or int(asked) < 1:
+            raise WrongMachine(f"{_THREADS} is {asked!r}", "set it to a number of threads from 1, or unset it")
+        limits.append(int(asked))
+    for line in _lines_of(root / "proc/self/cgroup"):
+        _, controllers, group = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+            own = top / group.lstrip("/")
+            for folder in (own, *own.parents)[: len(own.parts) - len(top.parts) + 1]:
+                if controllers:
+                    quota, period = _lines_of(folder / "cpu.cfs_quota_us"), _lines_of(folder / "cpu.cfs_period_us")
+                    words = [*quota, *period]
+                else:
+                    words = " ".join(_lines_of(folder / "cpu.max")).split()
+                if len(words) == 2 and all(map(str.isdecimal, words)):
+                    limits.append(max(1, -(-int(words[0]) // int(words[1]))))
+    return min(limits, default=None)
+
+
+def _lines_of(path: Path) -> list[str]:
+    """Of a file of the system; none where it cannot be read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def _alone(lock: threading.RLock) -> threading.RLock:

@@ -23,7 +23,7 @@ from compiler.pack.loader.errors import ArtifactError, InputError, RunError
 from compiler.pack.loader.files import _Files
 from compiler.pack.loader.frames import Frame, Stream, _Frames
 from compiler.pack.loader.interface import DeviceArray
-from compiler.pack.loader.library import _alone, _Library
+from compiler.pack.loader.library import _alone, _Library, thread_limit
 from compiler.pack.loader.outside import _Outside
 from compiler.pack.loader.ports import _Ports
 from compiler.pack.loader.probe import _demand_right, _probe_faults
@@ -108,6 +108,7 @@ class Model:
             self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
             outside = _described(self.manifest, self.binding).get("outside")
             self._outside = _Outside(outside, [one.name for one in self.inputs]) if outside and not coded else None
+            lanes = 1 if thread_limit() == 1 else lanes
             self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
             self._others: dict[int, Model] = {}
             self._open = functools.partial(
@@ -127,8 +128,7 @@ class Model:
             if self._program.runs_parts:
                 self._program.parts = self._open_parts()
             self.plan = self._program.running(self.manifest)
-            planned = self.plan.lanes
-            self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
+            self.lanes = self.plan.lanes if lanes is None or lanes >= self.plan.lanes or self.on_gpu else 1
             way = self._folder, self.plan.number, self.lanes
             ran = _demand_right(self._program, self._files, _described(self.manifest, self.binding), way)
             if ran and self._program.parts is not None:  # no caller's frame follows the probe's, nor is it counted

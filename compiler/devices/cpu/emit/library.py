@@ -15,6 +15,7 @@ HEADERS = (
     "tw_narrow.h",
     "tw_transpose.h",
     "tw_handover.h",
+    "tw_pool.h",
     "tw_lanes.h",
     "tw_runtime.h",
 )

@@ -6,13 +6,13 @@
  * runs, so that neither is ever set back. A task that must wait names a lane and a count; waiting is spinning on that lane's counter,
  * for a while, then yielding the core. A lane that does not come (its core was given to another process, or it is only waking up)
  * is helped: whoever waits for it claims its next task and runs it. So each task runs once, on its lane or on one that waits
- * for it.
+ * for it. The caller's thread is lane 0; the others are of a pool (tw_pool.h), and one at a time is at a lane.
  *
  * What costs time is a cache line that two cores want. So each thread remembers how far it has seen every lane come, and asks again only
  * for what it has not seen; and a thread tells how far it has come after a task that some other lane waits for, and before it waits itself.
  */
 #pragma once
-#include "tw_handover.h"
+#include "tw_pool.h"
 
 #define SPINS_BEFORE_HELP 256 /* some microseconds: more than a lane that runs needs to see that it may go on */
 #define SPINS_BETWEEN_HELPS 16 /* to look at what a lane has claimed takes the cache line from it */
@@ -23,6 +23,7 @@ struct lane {
     _Alignas(64) _Atomic long claimed; /* tasks that some thread has taken: at most one more than are finished */
     _Alignas(64) _Atomic int away; /* its last task was run by another: nobody waits long for it before helping again. Seldom changes */
     _Alignas(64) long seen[LANES]; /* its own thread's: tasks of each lane of which it knows that they are finished */
+    _Atomic long seat; /* twice the last run for which a thread came to it and stayed; odd: it is there */
 };
 
 /* Where the time of each task goes, in seconds since the run began. */
@@ -32,21 +33,19 @@ struct times {
 };
 
 struct tw_instance {
+    struct offer offer;
     struct lane progress[LANES];
     const struct plan *plan;
     int streams[TASKS + 1]; /* tasks of the plan, lane after lane, each in its lane's order */
     int first[LANES + 1];   /* where each lane's begin */
     char awaited[TASKS + 1]; /* of each task of `streams`, whether another lane waits for it, or the end of the run */
-    _Alignas(64) _Atomic long run; /* number of the current run; lanes start when it rises */
-    _Atomic int stopping;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    _Atomic int asleep;
-    _Atomic int settled; /* threads of lanes that have taken, or left, their cores */
-    pthread_t threads[LANES];
-    int started;
+    _Alignas(64) _Atomic long run; /* number of the current run */
+    _Atomic int alone; /* its caller expects no thread, and helps at once */
     int lanes;
-    long spin_ns;
+    struct pool *pool;
+    long process; /* that created it */
+    int is_pinned; /* its pool is its own, and each thread has one lane */
+    int threads;   /* that it may need */
     char *arena;
     char *scratch; /* LANES pieces */
     char *staging[PORTS_IN + PORTS_OUT];
@@ -54,7 +53,6 @@ struct tw_instance {
     void *bound[OPERANDS + 1];
     struct times *times; /* of the current run; NULL: nobody wants to know */
     double handover_ns;  /* as it was measured; 0: it was not */
-    struct rally rally;
 };
 
 static double seconds_of(const tw_instance *m) { return 1e-9 * (double)(now_ns() - m->times->started_ns); }
@@ -116,11 +114,11 @@ static int help(tw_instance *m, long run, int lane, int by, int depth) {
 
 /* Until a lane has finished `count` tasks of this run. */
 static void await(tw_instance *m, long run, int lane, long count, int by) {
-    long patience = SPINS_BEFORE_HELP;
+    long patience = atomic_load_explicit(&m->alone, memory_order_relaxed) ? 0 : SPINS_BEFORE_HELP;
     for (long spins = 0; !is_done(m, run, lane, count, by); spins++) {
         if (spins == 0) tell(m, by);
         if (spins == SPINS_BETWEEN_HELPS && atomic_load_explicit(&m->progress[lane].away, memory_order_relaxed)) patience = 0;
-        if (spins && spins >= patience && spins % SPINS_BETWEEN_HELPS == 0 && help(m, run, lane, by, 0)) {
+        if (spins >= patience && spins % SPINS_BETWEEN_HELPS == 0 && help(m, run, lane, by, 0)) {
             tell(m, by); /* its own next task may have been what had to be run */
             continue;
         }
@@ -129,8 +127,14 @@ static void await(tw_instance *m, long run, int lane, long count, int by) {
     }
 }
 
-static void run_lane(tw_instance *m, long run, int lane) {
+/* The tasks of a lane that nobody else runs; 0 where a thread left the others, because callers need its core. */
+static int run_lane(tw_instance *m, long run, int lane) {
     for (long at = 0; at < tasks_of(m, lane); at++) {
+        if (lane && is_crowded(m->pool, 0)) {
+            tell(m, lane);
+            atomic_store_explicit(&m->alone, 1, memory_order_relaxed);
+            return 0;
+        }
         long claimed = atomic_load_explicit(&m->progress[lane].claimed, memory_order_relaxed) - before(m, run, lane);
         if (claimed > at) { /* others were faster */
             at = claimed - 1;
@@ -142,6 +146,25 @@ static void run_lane(tw_instance *m, long run, int lane) {
         await(m, run, lane, at, lane);
         claim(m, run, lane, at, lane);
     }
+    return 1;
+}
+
+/* Works on those lanes of the current run to which no thread came yet, first on that of the thread's number; 0 where there was none. */
+static int serve(struct offer *offer, int thread) {
+    tw_instance *m = (tw_instance *)offer;
+    int served = 0, others = m->lanes - 1;
+    for (int tried = 0; tried < (m->is_pinned ? 1 : others); tried++) {
+        int lane = 1 + (thread + tried) % others;
+        _Atomic long *seat = &m->progress[lane].seat;
+        long run = atomic_load_explicit(&m->run, memory_order_acquire), last = atomic_load_explicit(seat, memory_order_relaxed);
+        if (last % 2 || last / 2 >= run) continue;
+        if (!atomic_compare_exchange_strong_explicit(seat, &last, 2 * run + 1, memory_order_acquire, memory_order_relaxed)) continue;
+        if (atomic_load_explicit(&m->alone, memory_order_relaxed)) atomic_store_explicit(&m->alone, 0, memory_order_relaxed);
+        int stayed = run_lane(m, run, lane);
+        atomic_store_explicit(seat, 2 * (stayed ? run : run - 1), memory_order_release);
+        served = 1;
+    }
+    return served;
 }
 
 /* One thread runs every task in plan order: for one lane, and where fewer threads were asked for than the plan has lanes. */

@@ -12,63 +12,36 @@
  *   WEIGHT_BYTES, SCRATCH_BYTES, cpu_is_missing()
  *
  * Where there is a choice between plans, the hand-over between the caller's thread and that of lane 1 is measured when an instance is
- * created. Lanes are in tw_lanes.h. Between runs they sleep on a condition variable after spinning for `spin_us`.
+ * created. Lanes are in tw_lanes.h, their threads in tw_pool.h.
  */
 #include "tw_host.h"
 #include "tw_lanes.h"
 
-struct start {
-    tw_instance *instance;
-    int lane, core, plays, stays; /* core -1: any; where it does not stay there, it leaves when the play is over */
-};
-
-/* A lane's thread: waits for the next run, spinning first because a caller in a loop comes back soon. */
-static void *lane_main(void *argument) {
-    struct start start = *(struct start *)argument;
-    free(argument);
-    tw_instance *m = start.instance;
-    cpu_set_t allowed;
-    int known = !sched_getaffinity(0, sizeof allowed, &allowed);
-    pin(start.core);
-    if (start.plays) return_strokes(&m->rally);
-    if (known && start.core >= 0 && !start.stays) sched_setaffinity(0, sizeof allowed, &allowed);
-    atomic_fetch_add(&m->settled, 1);
-    for (long next = 1;; next++) {
-        long give_up = now_ns() + m->spin_ns;
-        for (long spins = 0; atomic_load_explicit(&m->run, memory_order_acquire) < next; spins++) {
-            relax();
-            if (spins % 64 == 63 && now_ns() > give_up) {
-                pthread_mutex_lock(&m->mutex);
-                atomic_fetch_add(&m->asleep, 1);
-                while (atomic_load(&m->run) < next) pthread_cond_wait(&m->wake, &m->mutex);
-                atomic_fetch_sub(&m->asleep, 1);
-                pthread_mutex_unlock(&m->mutex);
-            }
-        }
-        next = atomic_load(&m->run); /* runs that ended without this lane are over */
-        if (atomic_load(&m->stopping)) return NULL; /* asked after that: the run with which an instance ends is none */
-        run_lane(m, next, start.lane);
-    }
-}
-
-static void wake_lanes(tw_instance *m) {
-    atomic_fetch_add(&m->run, 1);
-    if (atomic_load(&m->asleep)) {
-        pthread_mutex_lock(&m->mutex);
-        pthread_cond_broadcast(&m->wake);
-        pthread_mutex_unlock(&m->mutex);
-    }
+/* Threads in the place of those that ended with another library; without them the caller does their work. */
+static void replace_threads(tw_instance *m) {
+    struct pool *pool = m->pool;
+    int there = atomic_load_explicit(&pool->threads, memory_order_relaxed), target = atomic_load_explicit(&pool->target, memory_order_relaxed);
+    if (there >= m->threads && there >= target) return;
+    pthread_mutex_lock(&pool->mutex);
+    start_threads(pool, m->threads > target ? m->threads : target, -1);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
 static void run_all(tw_instance *m) {
-    if (m->lanes == 1) {
+    int others = m->lanes - 1;
+    if (!others) {
+        begin_run(m->pool, NULL, 0);
         run_alone(m);
+        end_run(m->pool, -1, 0);
         return;
     }
-    wake_lanes(m);
-    long run = atomic_load(&m->run);
+    replace_threads(m);
+    long run = atomic_fetch_add(&m->run, 1) + 1;
+    int slot = begin_run(m->pool, &m->offer, others);
+    atomic_store_explicit(&m->alone, slot < 0 || is_crowded(m->pool, 1), memory_order_relaxed);
     run_lane(m, run, 0);
-    for (int lane = 0; lane < m->lanes; lane++) await(m, run, lane, tasks_of(m, lane), 0);
+    for (int lane = 0; lane <= others; lane++) await(m, run, lane, tasks_of(m, lane), 0); /* a thread may be at the last task of lane 0 too */
+    end_run(m->pool, slot, others);
 }
 
 /* Tensors */
@@ -109,26 +82,28 @@ static void unstage(tw_instance *m, tw_tensor *out) {
 
 /* Creating an instance */
 
-/* Threads for the lanes that have none yet, up to `lanes`, on other cores than `beside` if that is one. Where `plays`, they return the caller's
- * strokes first, and then go wherever they like unless they are to stay. */
-static int start_lanes(tw_instance *m, int lanes, int beside, int plays, int stay) {
-    for (int lane = m->started + 1; lane < lanes; lane++) {
-        struct start *start = malloc(sizeof *start);
-        if (!start) return fail("out of memory");
-        *start = (struct start){m, lane, beside >= 0 ? core_of(lane, beside) : -1, plays, stay};
-        int error = pthread_create(&m->threads[lane], NULL, lane_main, start);
-        if (error) {
-            free(start);
-            return fail("cannot start a thread for lane %d: %s", lane, strerror(error));
-        }
-        m->started++;
-    }
-    return 0;
+struct player {
+    struct rally *rally;
+    int core;
+};
+
+static void *play(void *argument) {
+    const struct player *player = argument;
+    pin(player->core);
+    return_strokes(player->rally);
+    return NULL;
 }
 
-/* Until every lane's thread is on the core where it stays, or has left the one where it played. */
-static void settle(tw_instance *m) {
-    while (atomic_load(&m->settled) < m->started) sched_yield();
+/* What a hand-over costs between this thread and one that begins on another core. */
+static int measure_plans(tw_instance *m) {
+    struct rally rally = {0};
+    struct player player = {&rally, core_of(1, sched_getcpu())};
+    pthread_t other;
+    int error = pthread_create(&other, NULL, play, &player);
+    if (error) return fail("cannot start a thread: %s", strerror(error));
+    m->handover_ns = measure_handover(&rally);
+    pthread_join(other, NULL);
+    return 0;
 }
 
 /* The first plan for no more than `lanes` lanes (0: for any number) and such a hand-over; the last where there is none. */
@@ -138,25 +113,71 @@ static const struct plan *plan_for(int lanes, double handover_ns) {
     return &plans[PLANS - 1];
 }
 
+static pthread_mutex_t library_mutex = PTHREAD_MUTEX_INITIALIZER; /* for what follows, and while threads of this library end */
+static int in_pool; /* instances of this process whose threads are of a pool that others may share */
+static long library_process;
+
+/* The pool of which an instance has its threads, with as many as it may need. */
+static int join_pool(tw_instance *m, int is_pinned) {
+    int here = sched_getcpu(), others = m->lanes - 1;
+    m->offer.serve = serve;
+    m->is_pinned = is_pinned;
+    m->process = this_process();
+    if (is_pinned) {
+        if (!(m->pool = aligned_alloc(64, sizeof *m->pool))) return fail("out of memory");
+        m->pool->limit = 0;
+        reset_pool(m->pool);
+    } else {
+        pthread_mutex_lock(&library_mutex);
+        if (library_process != m->process) in_pool = 0;
+        library_process = m->process;
+        m->pool = common_pool;
+        if (m->pool->process != m->process) reset_pool(m->pool);
+        in_pool++;
+        pthread_mutex_unlock(&library_mutex);
+    }
+    struct pool *pool = m->pool;
+    pthread_mutex_lock(&pool->mutex);
+    add_lanes(pool, others);
+    m->threads = pool->limit > 0 && others > pool->limit - 1 ? pool->limit - 1 : others;
+    const int target = atomic_load(&pool->target);
+    int error = others ? start_threads(pool, !is_pinned && target > m->threads ? target : m->threads, is_pinned ? here : -1) : 0;
+    pthread_mutex_unlock(&pool->mutex);
+    while (is_pinned && atomic_load(&pool->placed) < atomic_load(&pool->threads)) sched_yield();
+    return error ? fail("cannot start a thread for a lane: %s", strerror(error)) : 0;
+}
+
+/* Ends the threads that only this instance has. Of an instance from before a fork there are none. */
+static void leave_pool(tw_instance *m) {
+    if (m->process != this_process()) return;
+    outlast(m->pool, &m->offer);
+    pthread_mutex_lock(&m->pool->mutex);
+    add_lanes(m->pool, 1 - m->lanes);
+    pthread_mutex_unlock(&m->pool->mutex);
+    if (m->is_pinned) {
+        end_threads(m->pool, NULL);
+        pthread_mutex_destroy(&m->pool->mutex);
+        pthread_cond_destroy(&m->pool->wake);
+        free(m->pool);
+        return;
+    }
+    pthread_mutex_lock(&library_mutex);
+    if (!--in_pool) end_threads(m->pool, &own_pool);
+    pthread_mutex_unlock(&library_mutex);
+}
+
 /* The plan and its lanes' threads. */
 static int staff(tw_instance *m, const tw_config *config) {
-    int here = sched_getcpu();
     if (config->plan < 0 || config->plan > PLANS) return fail("tw_config.plan is %d: give 1 to %d, or 0", config->plan, PLANS);
     if (config->plan) {
         m->plan = &plans[config->plan - 1];
     } else {
-        if (PLANS > 1 && LANES > 1 && config->lanes != 1) {
-            if (start_lanes(m, 2, here, 1, config->pin)) return -1; /* kept off the caller's core, where a thread may begin */
-            m->handover_ns = measure_handover(&m->rally);
-            settle(m);
-        }
+        if (PLANS > 1 && LANES > 1 && config->lanes != 1 && measure_plans(m)) return -1;
         m->plan = plan_for(config->lanes, m->handover_ns);
     }
     m->lanes = config->lanes <= 0 || config->lanes >= m->plan->lanes ? m->plan->lanes : 1;
     list_streams(m);
-    if (start_lanes(m, m->lanes, config->pin ? here : -1, 0, 1)) return -1;
-    if (config->pin) settle(m);
-    return 0;
+    return join_pool(m, config->pin);
 }
 
 static int find_memory(tw_instance *m, const tw_config *config) {
@@ -181,15 +202,9 @@ TW_EXPORT const char *tw_last_error(void) { return last_error; }
 
 TW_EXPORT void tw_destroy(tw_instance *m) {
     if (!m) return;
-    if (m->started) {
-        atomic_store(&m->stopping, 1);
-        wake_lanes(m);
-        for (int lane = 1; lane <= m->started; lane++) pthread_join(m->threads[lane], NULL);
-    }
+    if (m->pool) leave_pool(m);
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) free(m->staging[at]);
     unmap_weights(&m->weights);
-    pthread_mutex_destroy(&m->mutex);
-    pthread_cond_destroy(&m->wake);
     free(m->arena);
     free(m->scratch);
     free(m);
@@ -206,15 +221,37 @@ TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
     tw_instance *m = aligned_alloc(64, sizeof *m);
     if (!m) return fail("out of memory");
     memset(m, 0, sizeof *m);
-    pthread_mutex_init(&m->mutex, NULL);
-    pthread_cond_init(&m->wake, NULL);
-    m->spin_ns = config->spin_us < 0 ? 2000000L : config->spin_us * 1000L;
+    m->offer.spin_ns = config->spin_us < 0 ? 2000000L : config->spin_us * 1000L;
     if (staff(m, config) || find_memory(m, config)) {
         tw_destroy(m);
         return -1;
     }
     *instance = m;
     return 0;
+}
+
+TW_EXPORT void *tw_share(void *given, int threads) {
+#if defined(__linux__)
+    struct pool *pool = given;
+    if (pool && pool->version != POOL_VERSION) return NULL;
+    pthread_mutex_lock(&library_mutex);
+    if (in_pool && library_process == this_process()) {
+        pool = NULL;
+    } else if (!pool && (pool = aligned_alloc(64, sizeof *pool))) {
+        pool->limit = 0;
+        reset_pool(pool);
+    }
+    if (pool) {
+        pthread_mutex_lock(&pool->mutex);
+        pool->limit = threads;
+        pthread_mutex_unlock(&pool->mutex);
+        common_pool = pool;
+    }
+    pthread_mutex_unlock(&library_mutex);
+    return pool;
+#else
+    return (void)given, (void)threads, NULL;
+#endif
 }
 
 TW_EXPORT int tw_plan(const tw_instance *m, double *handover_s) {

@@ -178,11 +178,48 @@ int main(int count, char **given) {
     return 0;
 }
 """
+CALLERS = """
+#include <pthread.h>
+#include <stdio.h>
+#include "model.h"
+
+static const char *weights;
+
+static void *call(void *number) {
+    static float images[3][IMAGE], results[3][RESULT];
+    static const int64_t in_shape[] = {IN_SHAPE}, out_shape[] = {OUT_SHAPE};
+    const long own = (long)number;
+    tw_tensor in = {images[own], TW_CPU, 0, TW_FLOAT, 32, IN_RANK, in_shape, NULL};
+    tw_tensor out = {results[own], TW_CPU, 0, TW_FLOAT, 32, OUT_RANK, out_shape, NULL};
+    for (int turn = 0; turn < 3; turn++) {
+        tw_instance *instance;
+        tw_config config = {.weights_path = weights, .spin_us = 50 * turn};
+        if (tw_create(&config, &instance)) return (void *)tw_last_error();
+        for (int run = 0; run < 60; run++)
+            if (tw_run(instance, &in, &out)) return (void *)tw_last_error();
+        tw_destroy(instance);
+    }
+    return NULL;
+}
+
+int main(int count, char **given) {
+    pthread_t callers[3];
+    void *error = NULL;
+    weights = given[count - 1];
+    for (long at = 0; at < 3; at++) pthread_create(&callers[at], NULL, call, (void *)at);
+    for (long at = 0; at < 3 && !error; at++) pthread_join(callers[at], &error);
+    puts(error ? error : "done");
+    return 0;
+}
+"""
+"""Callers at once, more than cores, whose instances share threads and come and go."""
 RACE = 66
 HELP = "#define SPINS_BEFORE_HELP 256"
 
 
-def with_sanitizer(workshop: Workshop, plan: Plan, folder: Path) -> subprocess.CompletedProcess[str]:
+def with_sanitizer(
+    workshop: Workshop, plan: Plan, folder: Path, caller: str = CALLER
+) -> subprocess.CompletedProcess[str]:
     """A caller in C, which finds races by happens-before: those that did not come true this time too.
 
     Skips where the tool does not work.
@@ -191,7 +228,7 @@ def with_sanitizer(workshop: Workshop, plan: Plan, folder: Path) -> subprocess.C
     sources, weights = workshop.sources([plan])
     kernels = workshop.kernels
     types = [kernels.buffers[id].type for id in (*kernels.inputs, *kernels.outputs)]
-    text = CALLER
+    text = caller
     for name, type in zip(("IN", "OUT"), types, strict=True):
         text = text.replace(f"{name}_SHAPE", ", ".join(map(str, type.dims))).replace(f"{name}_RANK", str(type.rank))
         text = text.replace({"IN": "IMAGE", "OUT": "RESULT"}[name], str(type.elements))
@@ -234,3 +271,10 @@ def test_no_two_lanes_touch_memory_unordered(lanes: int, tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[:3000]
     broken = without_a_wait(workshop.kernels, plan)[0]
     assert with_sanitizer(workshop, broken, tmp_path / "broken").returncode == RACE
+
+
+def test_callers_that_share_threads_touch_no_memory_unordered(tmp_path: Path) -> None:
+    workshop = Workshop(NETWORKS["branchy"]())
+    plan = plans_of(workshop.kernels, 2)[-1]
+    done = with_sanitizer(workshop, plan, tmp_path / "plan", CALLERS)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[:3000]

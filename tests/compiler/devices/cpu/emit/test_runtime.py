@@ -20,6 +20,8 @@ from tests.compiler.conftest import Compiled
 
 Compile = Callable[..., Compiled]
 PLANNED = 3
+STAYS = "int stayed = run_lane(m, run, lane);"
+"""Of a thread that took a lane."""
 LONE_CALLER = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +125,7 @@ def test_lanes_that_share_one_core_run_each_task_once(
 
 def test_a_lane_whose_thread_never_starts_is_done_without(network: Compiled, tmp_path: Path) -> None:
     """The runtime compiled with lanes that sleep for ever: the caller runs every task of the plan."""
-    assert said_by(LONE_CALLER, network, tmp_path, "run_lane(m, next, start.lane);", "pause();") == "alike"
+    assert said_by(LONE_CALLER, network, tmp_path, "int stayed = pause();") == "alike"
 
 
 def test_a_lane_that_wakes_as_its_instance_is_destroyed_runs_nothing(network: Compiled, tmp_path: Path) -> None:
@@ -131,18 +133,17 @@ def test_a_lane_that_wakes_as_its_instance_is_destroyed_runs_nothing(network: Co
 
     The run ends without them.
     """
-    number = "next = atomic_load(&m->run);"
-    assert said_by(DESTROYER, network, tmp_path, number, f"usleep(100000); {number}") == "left alone"
+    assert said_by(DESTROYER, network, tmp_path, f"usleep(100000); {STAYS}") == "left alone"
 
 
-def said_by(program: str, network: Compiled, tmp_path: Path, line: str, instead: str) -> str:
-    """What a caller in C prints, built with the network and its runtime, in which a line is another."""
+def said_by(program: str, network: Compiled, tmp_path: Path, instead: str) -> str:
+    """What a caller in C prints, built with the network and its runtime, in which `STAYS` is another line."""
     with zipfile.ZipFile(network.artifact) as archive:
         sources = {
             Path(name).name: archive.read(name).decode() for name in archive.namelist() if name.startswith("source/")
         }
-    assert sources["tw_runtime.h"].count(line) == 1
-    sources["tw_runtime.h"] = sources["tw_runtime.h"].replace(line, instead)
+    assert sources["tw_lanes.h"].count(STAYS) == 1
+    sources["tw_lanes.h"] = sources["tw_lanes.h"].replace(STAYS, instead)
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
     with Model(network.artifact) as model:
