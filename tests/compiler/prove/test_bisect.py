@@ -155,6 +155,8 @@ def test_every_layer_has_its_error_and_what_it_inherits() -> None:
     assert gate.max_relative is not None
     assert gate.max_relative < 1e-6
     assert (act.inherited, gate.inherited) == (0.0, 0.0)
+    assert act.float32 == 0.0
+    assert flip.float32 == pytest.approx(3e-8, rel=1)
     off = layer_errors(graph, kernels, FakeStepper(kernels, wrong=1, by=np.inf), inputs, OPERATORS)
     assert [one.max_relative is None for one in off] == [False, True, True]
 
