@@ -101,9 +101,7 @@ def test_decisions_of_several_cases_are_added() -> None:
 
 def test_what_is_four_times_less_exact_is_explained_and_what_is_not_is_not() -> None:
     bad = BesideFloat32("y", 9e-6, 1e-6)
-    (said,) = explained(
-        [bad, replace(bad, artifact=4e-6), replace(bad, artifact=9e-7, float32=0.0)], ["winograd"], ()
-    )
+    (said,) = explained([bad, replace(bad, artifact=4e-6), replace(bad, artifact=9e-7, float32=0.0)], ["winograd"], ())
     assert said.startswith("output 'y' is 9 times as far from float64")
     assert said.endswith("winograd may round more")
     layers = [
