@@ -22,7 +22,7 @@ from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
 from compiler.pack.pack import packed_unverified, packed_with_probe
-from compiler.prove.beside import explained
+from compiler.prove.beside import explained, is_far
 from compiler.quantize.compilation import Source, source_of
 from compiler.request import ALONE, First, Host, Request
 from compiler.rewrite import rewrite
@@ -246,10 +246,10 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
     """What came of it, with what this run took and measured."""
     target, plan, tiled, agreed = session.backend.target, built.plans.plan, built.tiles.tiled, proof.agreement
     name = target.name if session.options.system == LINUX.name else f"{target.name} under {session.options.system}"
-    layers = errors_of_layers(session, front, built)
+    beside = agreed.beside if agreed and session.options.arithmetic == "fp32" else ()
+    layers = errors_of_layers(session, front, built, is_far=any(map(is_far, beside)))
     told = run_notices(agreed is not None, session.backend.runner, name)
-    if agreed and session.options.arithmetic == "fp32":
-        told += explained(agreed.beside, built.rounded(session), layers)
+    told += explained(beside, built.rounded(session), layers)
     for notice in told:
         session.trace.notice(notice)
     return CompileReport(

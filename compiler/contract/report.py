@@ -33,7 +33,8 @@ class BesideFloat32:
     artifact   the artifact's largest error, of the largest value of the reference output
     float32    that of numpy's evaluation of the model in its own types and its own order, node by node
     decisions  of an output [rows, classes] the rows of the random inputs and of samples, each of which decides for its
-               largest element; 0 for other outputs
+               largest element; of an output [.., boxes, classes] of scores, numbers from 0 to 1, the boxes, each of
+               which is one of its best class where that has more than one half, and none otherwise; 0 for other outputs
     differing  those of them in which the artifact decides otherwise than the reference
     """
 
@@ -66,6 +67,7 @@ class LayerError:
     nodes      of the model, that the kernel computes
     value      which of its results; a result that the rewritten model alone has is not compared
     inherited  the largest relative error among what the kernel reads, as far as that was compared
+    float32    the relative error of a plain evaluation of the model in its own types at the same value
 
     An error is null where one of both is not finite and the other is: beyond the range of the type in memory, say.
     """
@@ -78,6 +80,7 @@ class LayerError:
     max_relative: float | None
     max_ulp: float | None
     inherited: float | None
+    float32: float | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from compiler.contract import LayerError, OutputError
-from compiler.errors import Disagreement
+from compiler.errors import Disagreement, InputsError
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
@@ -64,7 +64,8 @@ def bisect(
     """
     errors: dict[int, float] = {}
     unchecked: list[int] = []
-    for position, found in _stepped(graph, kernels, stepper, inputs, operators, slices):
+    wanted = _values(graph, kernels, inputs, operators, slices)
+    for position, found in _stepped(graph, kernels, stepper, inputs, wanted):
         for id, error in found.items():
             errors[id] = distance(graph.values[id], error)
             if errors[id] > tolerance:
@@ -87,25 +88,47 @@ def layer_errors(
     """
     rows: list[LayerError] = []
     known: dict[int, float] = {}
-    for position, found in _stepped(graph, kernels, stepper, inputs, operators, slices):
+    wanted, plain = (_values(graph, kernels, inputs, operators, slices, wide=wide) for wide in (True, False))
+    for position, found in _stepped(graph, kernels, stepper, inputs, wanted):
         call = kernels.calls[position]
         before = max((known[id] for id in call.inputs if id in known), default=0.0)
         for id, error in found.items():
-            value = graph.values[id].name or f"%{id}"
+            value = graph.values[id]
             rows.append(
                 LayerError(
                     position,
                     tuple(call.sources),
                     call.kernel.family,
-                    value,
+                    value.name or f"%{id}",
                     _plain(error.max_absolute),
                     _plain(error.max_relative),
                     _plain(error.max_ulp),
                     _plain(before),
+                    _plain(compare([plain[id]], [wanted[id]], [value])[0].max_relative) if id in plain else None,
                 )
             )
         known |= {id: error.max_relative for id, error in found.items()}
     return tuple(rows)
+
+
+def _values(
+    graph: Graph,
+    kernels: KernelGraph,
+    inputs: Mapping[int, np.ndarray],
+    operators: Operators,
+    slices: int,
+    *,
+    wide: bool = True,
+) -> dict[int, np.ndarray]:
+    """What `graph` has of the results of calls, by id; empty where rounding an index leads outside of a tensor."""
+    made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id], slices)]
+    try:
+        evaluated = evaluate_graph(graph, inputs, operators, keep=made, wide=wide)
+    except InputsError:
+        if wide:
+            raise
+        return {}
+    return {id: _first(array, kernels.buffers[id]) for id, array in evaluated.items() if id in made}
 
 
 def _stepped(
@@ -113,13 +136,9 @@ def _stepped(
     kernels: KernelGraph,
     stepper: Stepper,
     inputs: Mapping[int, np.ndarray],
-    operators: Operators,
-    slices: int,
+    wanted: Mapping[int, np.ndarray],
 ) -> Iterator[tuple[int, dict[int, OutputError]]]:
-    """Runs call after call; of each its position, and the errors of its results that `graph` has, by id."""
-    made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id], slices)]
-    evaluated = evaluate_graph(graph, inputs, operators, keep=made)
-    wanted = {id: _first(array, kernels.buffers[id]) for id, array in evaluated.items() if id in made}
+    """Runs call after call; of each its position, and the errors of its results that are `wanted`, by id."""
     inputs = {id: _first(inputs[id], kernels.buffers[id]) for id in kernels.inputs}
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
     for buffer in kernels.buffers.values():

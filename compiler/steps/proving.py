@@ -207,16 +207,17 @@ def _why(agreement: Agreement, output: str) -> Why:
     return next(case.why for case in agreement.each if case.why is not None and output not in case.decided)
 
 
-def errors_of_layers(session: Session, front: Front, built: Built) -> tuple[LayerError, ...]:
+def errors_of_layers(session: Session, front: Front, built: Built, *, is_far: bool) -> tuple[LayerError, ...]:
     """How far each kernel's result is from the reference, on the first sample or random inputs.
 
-    Kernels are built once more to run one by one, so it is left to compilations that take long anyway; empty for
-    others, where dimensions are open, and where the target does not run here.
+    Kernels are built once more to run one by one, so it is left to compilations that take long anyway, and to those of
+    which an output `is_far` from what float32 gives; empty for others, where dimensions are open, and where the target
+    does not run here.
     """
     runner, effort, shapes = session.backend.runner, front.opened.effort, front.opened.loaded.open_shapes
     is_open = shapes is not None and bool(shapes.dimensions or shapes.examples)
     is_long = session.measures and session.options.tuning_budget_s >= LAYERS_FROM_S
-    if runner is None or runner.emulator or effort is None or is_open or not is_long:
+    if runner is None or runner.emulator or effort is None or is_open or not (is_long or is_far):
         return ()
     if effort.seconds > LAYERS_MOST_S or effort.bytes > LAYERS_MOST_BYTES:
         return ()

@@ -6,6 +6,7 @@ import builtins
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ import compiler.rewrite
 from compiler.errors import TilewrightError
 from compiler.ir import expr as expr_module
 from compiler.ir import index as index_module
-from compiler.ir.expr import Apply, Const, Expr, Position, conjunction
+from compiler.ir.expr import Apply, Const, Expr, Position, Where, conjunction
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.tensor import DType, TensorType
@@ -36,12 +37,11 @@ from tests.proofs.instances import Symbols
 from tests.proofs.known import ASSUMED, Known, Numpy
 from tests.proofs.lift import Lift, Unlifted, axes_of
 from tests.proofs.reduce import FRESH
-from tests.proofs.sizes import Integers, Numbers, Path, Poly, Size, common, length, poly_of, ranges, replacing
-from tests.proofs.sums import Sums, has_sums, unrolled
-from tests.proofs.terms import BITS, EFFORT, FLOATS, REALS, Terms, Untold
+from tests.proofs.sizes import Integers, Numbers, Path, Poly, Size, alike, common, length, poly_of, ranges, replacing
+from tests.proofs.sums import Sums, divisors, has_sums, unrolled
+from tests.proofs.terms import BITS, EFFORT, FLOATS, MOST_EFFORT, REALS, Terms, Untold, polynomial_equal
 
 Drawing = Callable[[Any], Graph]
-MOST_EFFORT = 16 * EFFORT
 
 
 class Unproved(Exception):
@@ -107,7 +107,10 @@ def _range(index: Index) -> tuple[int, int]:
 
 
 def _rounded(array: Any, dtype: DType) -> Any:
-    return array.astype(dtype.numpy) if isinstance(array, Known) else _plain_rounded(array, dtype)
+    if not isinstance(array, Known):
+        return _plain_rounded(array, dtype)
+    ASSUMED.extend(array.finite_if)  # what is not finite it refuses
+    return array.astype(dtype.numpy)
 
 
 def _times(weights: Any, factors: Any, dtype: DType) -> Any:
@@ -116,7 +119,13 @@ def _times(weights: Any, factors: Any, dtype: DType) -> Any:
     return _plain_times(weights, factors, dtype)
 
 
+def _near(number: float | None, wanted: float) -> bool:
+    same = alike(number, wanted)
+    return _plain_near(number, wanted) if same is None else same
+
+
 _plain_rounded, _plain_times, _plain_inside = rounding.rounded, linear.times, expr_module.inside
+_plain_near = rounding.near
 
 
 def _inside(index: Index, extent: int) -> Expr | None:
@@ -135,6 +144,15 @@ def _inside(index: Index, extent: int) -> Expr | None:
     return conjunction(list(parts))
 
 
+MOST_CASES = 4
+FOLLOWED = (
+    ("rounded", _plain_rounded, _rounded),
+    ("times", _plain_times, _times),
+    ("near", _plain_near, _near),
+)
+"""Functions of rules that are given constants or sizes."""
+
+
 @contextmanager
 def followed(more: tuple[Any, ...] = ()) -> Iterator[None]:
     """What would make plain numbers of sizes, or of constants, replaced by what keeps how they were made."""
@@ -146,7 +164,7 @@ def followed(more: tuple[Any, ...] = ()) -> Iterator[None]:
             places.append((module, "np", Numpy()))
         if vars(module).get("inside") is _plain_inside:
             places.append((module, "inside", _inside))
-        for name, plain, new in (("rounded", _plain_rounded, _rounded), ("times", _plain_times, _times)):
+        for name, plain, new in FOLLOWED:
             if vars(module).get(name) is plain:
                 places.append((module, name, new))
     places += [
@@ -361,7 +379,8 @@ def attempt(
             proof = prove(rule, first.pair)
             first.pair.path.symbolic = False
             narrower(first.pair, way)
-            other = fresh_values(first.pair.path, first.known)
+            path = first.pair.path
+            other = fresh_values(replace(path, conditions=path.conditions | above_one(first.pair)), first.known)
             if other is None:
                 raise Unproved("no other sizes are found")
             if sides(first.pair) != sides(run(first.known, other)):
@@ -397,6 +416,8 @@ def narrower(one: Pair, way: Mapping[tuple[Poly, str], None]) -> None:
         poly = _reduced(poly, path.lows)
         if relation == "!=" and dict(poly.terms).get((), 0) in (1, -1):
             continue
+        if relation == ">=" and -poly - Poly.number(1) in above:
+            poly, relation = -poly - Poly.number(1), "<"
         if relation == "<" and (dict(poly.terms).get((), 0) == 1 or poly in above):  # an extent is above 1
             poly = poly - Poly.number(1)
         strict = not (relation == "<" and len(poly.terms) == 1)
@@ -455,8 +476,12 @@ def prove(rule: Rule, one: Pair) -> Proof:
 
 def equal(one: Expr, two: Expr, axes: tuple[Axis, ...], path: Path, exact: bool) -> str:
     """How two elements were shown equal. Raises Unproved or Refuted."""
-    if str(one) == str(two):
+    if renumbered(one) == renumbered(two):
         return BITS
+    cases = by_parts_of_an_axis(one, two, axes, path) or by_a_condition(one, two, axes)
+    if cases is not None:
+        hows = [equal(*case, path, exact) for case in cases]
+        return next(how for how in (REALS, FLOATS, BITS) if how in hows)
     forms = [(one, two)]
     if has_sums(one) or has_sums(two):
         forms.append((unrolled(one), unrolled(two)))
@@ -465,6 +490,69 @@ def equal(one: Expr, two: Expr, axes: tuple[Axis, ...], path: Path, exact: bool)
             if same(left, right, axes, path, mode):
                 return mode
     raise Unproved("the solver finds neither a proof nor an example")
+
+
+def by_parts_of_an_axis(
+    one: Expr, two: Expr, axes: tuple[Axis, ...], path: Path
+) -> list[tuple[Expr, Expr, tuple[Axis, ...]]] | None:
+    """Both elements in each part of an axis of which the quotient by the extent of such a part is read."""
+    for axis in axes:
+        for divisor in dict.fromkeys((*divisors(one, axis), *divisors(two, axis))):
+            parts = poly_of(axis.extent).over(poly_of(divisor))
+            if parts is None or parts.constant is None or not 1 < parts.constant <= MOST_CASES:
+                continue
+            inner = Axis(f"{axis.name}_", divisor)
+            places = [{axis: Index.of(inner) + divisor * part} for part in builtins.range(parts.constant)]
+            within = tuple(inner if other is axis else other for other in axes)
+            sides = [[decided(side.substitute(place), within, path) for side in (one, two)] for place in places]
+            return [(before, after, within) for before, after in sides]
+    return None
+
+
+def by_a_condition(one: Expr, two: Expr, axes: tuple[Axis, ...]) -> list[tuple[Expr, Expr, tuple[Axis, ...]]] | None:
+    """Both elements where a condition holds, and where it does not, if what it rests on is read nowhere else."""
+    conditions = [inner.condition for inner in one.walk() if isinstance(inner, Where) and inner.condition.loads]
+    for condition in conditions:
+        cases = [tuple(_given(side, condition, holds) for side in (one, two)) for holds in (True, False)]
+        read = {load.slot for sides in cases for side in sides for load in side.loads}
+        if condition.axes <= frozenset(axes) and not read & {load.slot for load in condition.loads}:
+            return [(before, after, axes) for before, after in cases]
+    return None
+
+
+def _given(expr: Expr, condition: Expr, holds: bool) -> Expr:
+    def chosen(one: Expr) -> Expr:
+        if not isinstance(one, Where) or one.condition != condition:
+            return one
+        return one.then if holds else one.otherwise
+
+    return expr.transform(chosen)
+
+
+def renumbered(expr: Expr) -> str:
+    """Its text with bound axes numbered in the order of the text."""
+    numbers: dict[str, str] = {}
+    return re.sub(r"\br\d+\b", lambda one: numbers.setdefault(one[0], f"r{len(numbers)}"), str(expr))
+
+
+def decided(expr: Expr, axes: tuple[Axis, ...], path: Path) -> Expr:
+    """With a condition of positions alone replaced where it is the same at each index."""
+    terms = Terms(BITS, path)
+    given = [*terms.assumptions(linear=True), *terms.within(axes)]
+
+    def follows(claim: Any) -> bool:
+        solver = z3.Solver()
+        solver.set("rlimit", EFFORT)
+        solver.add(*given, z3.Not(claim))
+        return bool(solver.check() == z3.unsat)
+
+    def chosen(one: Expr) -> Expr:
+        if not isinstance(one, Where) or one.condition.loads or not one.condition.axes <= frozenset(axes):
+            return one
+        condition = terms.of(one.condition)
+        return one.then if follows(condition) else one.otherwise if follows(z3.Not(condition)) else one
+
+    return expr.transform(chosen)
 
 
 def same(one: Expr, two: Expr, axes: tuple[Axis, ...], path: Path, mode: str) -> bool:
@@ -506,35 +594,3 @@ def example(model: Any, terms: Terms, axes: tuple[Axis, ...], left: Any, right: 
     results = [model.eval(term, model_completion=True) for term in (left, right)]
     where = f"sizes {', '.join(sizes) or 'any'}; element [{', '.join(index)}]; where {', '.join(loads)}"
     return f"{where}: {results[0]} before, {results[1]} after"
-
-
-def polynomial_equal(left: Any, right: Any, facts: list[Any]) -> bool:
-    """Whether two real terms are equal whatever the functions in them are, by arithmetic of polynomials alone.
-
-    Applications of functions, and conversions of integers, become variables; equal applications equal ones.
-    """
-    found: dict[Any, Any] = {}
-
-    def plain(term: Any) -> Any:
-        if term in found:
-            return found[term]
-        kind = term.decl().kind()
-        if (
-            kind == z3.Z3_OP_UNINTERPRETED and term.is_real() if z3.is_arith(term) else False
-        ) or kind == z3.Z3_OP_TO_REAL:
-            result = z3.Real(f"p{len(found)}")
-        elif term.num_args():
-            result = term.decl()(*(plain(term.arg(place)) for place in range(term.num_args())))
-        else:
-            result = term
-        found[term] = result
-        return result
-
-    whole = z3.simplify(z3.And(*facts, left != right))
-    solver = z3.Tactic("qfnra-nlsat").solver()
-    solver.set("rlimit", MOST_EFFORT)
-    try:
-        solver.add(plain(whole))
-        return bool(solver.check() == z3.unsat)
-    except z3.Z3Exception:
-        return False

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.ir.expr import Const
 from compiler.ir.graph import Graph, Value
 from compiler.ir.tensor import DType, TensorType
 from tests.compiler.rewrite.sketch import Sketch
 from tests.proofs.known import ASSUMED, Known
-from tests.proofs.sizes import Path, Poly, Size
+from tests.proofs.sizes import Path, Poly, Ratio, Size
 
 LIFTED = ("starts", "ends", "pads", "split", "kernel_shape", "strides", "dilations", "shape", "output_padding")
 """Attributes of operators whose numbers are sizes."""
@@ -96,19 +97,28 @@ class Symbols(Sketch):
         """A constant of which nothing is known."""
         named = 2 if "taps" in self.literal else len(shape)
         dims = (*self.dims_of(tuple(shape[:named]), "w"), *shape[named:])
+        return self._constant(Known.drawn(f"c{len(self.values)}", dims, dtype or self.dtype))
+
+    def _constant(self, array: Known) -> int:
         id = len(self.values)
-        dtype = dtype or self.dtype
-        self.values[id] = Value(id, TensorType(dtype, dims), "")
-        self.arrays[id] = self.constants[id] = Known.drawn(f"c{id}", dims, dtype)  # type: ignore[assignment]
+        self.values[id] = Value(id, TensorType(DType.of(array.dtype), array.shape), "")
+        self.arrays[id] = self.constants[id] = array  # type: ignore[assignment]
         return id
 
     def c(self, number: Any, dtype: DType | None = None) -> int:
         """A constant: its number, or, of several, any numbers."""
+        if isinstance(number, Ratio):
+            return self._constant(Known.of_sizes(number, dtype or self.dtype))
         array = np.asarray(number, (dtype or self.dtype).numpy)
         several = array.size > 1 and len(set(map(repr, array.reshape(-1).tolist()))) > 1
         if several and array.dtype.kind not in "iub":
             return self.drawn(array.shape, DType.of(array.dtype))
         return super().c(number, dtype)
+
+    def full(self, number: float, *shape: int) -> int:
+        """A constant of one number."""
+        array = Known(shape, lambda index: Const(number, self.dtype), self.dtype.numpy, quotient=number)
+        return self._constant(array)
 
     def normal(self, *shape: int) -> int:
         """A constant."""

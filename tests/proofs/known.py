@@ -16,11 +16,13 @@ from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where, co
 from compiler.ir.index import Axis, Index, flatten, unflatten
 from compiler.ir.tensor import DType, broadcast
 from tests.proofs.reduce import FRESH, Reduce
-from tests.proofs.sizes import Ratio, Size
+from tests.proofs.sizes import Poly, Ratio, Size, poly_of
 
 At = Callable[[tuple[Index, ...]], Expr]
 
 
+TINY = 2.0**-13
+"""Numbers of which nothing is known are not below what a rule takes for an underflow."""
 MOST_WRITTEN = 32
 """Elements of an array whose numbers are written into expressions, one by one."""
 
@@ -83,8 +85,18 @@ class Known:
 
     __array_priority__ = 1000
 
-    def __init__(self, shape: tuple[int, ...], at: At, dtype: Any, name: str = "") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], at: At, dtype: Any, name: str = "", quotient: float | None = None
+    ) -> None:
         self.shape, self.at, self.dtype, self.name = tuple(shape), at, np.dtype(dtype), name
+        self.quotient = quotient
+        self.finite_if: tuple[tuple[str, str, float], ...] = ()
+        """The number that all elements are, if that is known: a quotient of sizes perhaps."""
+
+    @staticmethod
+    def of_sizes(number: Ratio, dtype: DType) -> Known:
+        """A quotient of sizes."""
+        return Known((), lambda index: Const(number, dtype), dtype.numpy, quotient=number)
 
     @staticmethod
     def drawn(name: str, shape: tuple[int, ...], dtype: DType) -> Known:
@@ -172,7 +184,9 @@ class Known:
         """The same numbers: over the reals a conversion between floats changes nothing."""
         if np.dtype(dtype).kind in "iub" and self.dtype.kind not in "iub":
             raise TypeError("constants that may be any numbers are made integers")
-        return Known(self.shape, self.at, dtype, self.name)
+        same = Known(self.shape, self.at, dtype, self.name, self.quotient)
+        same.finite_if = self.finite_if
+        return same
 
     def take(self, places: Any, axis: int | None = None) -> Known:
         """Elements at places that are known, along an axis."""
@@ -192,7 +206,8 @@ class Known:
         dims = tuple(wanted)
         if math.prod(dims) != self.size:
             raise ValueError(f"cannot reshape {self.shape} to {dims}")
-        return Known(dims, lambda index: self.at(unflatten(flatten(index, dims), self.shape)), self.dtype)
+        at = self.at if self.quotient else lambda index: self.at(unflatten(flatten(index, dims), self.shape))
+        return Known(dims, at, self.dtype, quotient=self.quotient)
 
     def ravel(self) -> Known:
         """One axis."""
@@ -249,17 +264,21 @@ class Known:
                 how.append(_fixed(k if k >= 0 else extent + k))
             else:
                 raise TypeError(f"an index {k!r} of constants")
-        return Known(tuple(shape), lambda index: self.at(tuple(one(index) for one in how)), self.dtype)
+        at = self.at if self.quotient else lambda index: self.at(tuple(one(index) for one in how))
+        return Known(tuple(shape), at, self.dtype, quotient=self.quotient)
 
     def any(self) -> bool:
         """Numbers of which nothing is known are not all zeros."""
         return True
 
     def __eq__(self, other: object) -> Any:
-        return Claim((), other is self)
+        return Claim((), self._is(other))
 
     def __ne__(self, other: object) -> Any:
-        return Claim((), other is not self)
+        return Claim((), not self._is(other))
+
+    def _is(self, other: object) -> bool:
+        return other is self or (isinstance(other, Known) and self.quotient is other.quotient is not None)
 
     __hash__ = object.__hash__
 
@@ -278,6 +297,8 @@ class Known:
     def _claim(self, relation: str, other: Any) -> Claim:
         if self.name and not isinstance(other, Known) and np.asarray(other).size == 1:
             return Claim(((self.name, relation, float(other)),), True)
+        if relation == "lt" and not isinstance(other, Known) and 0 < float(other) < TINY:
+            return Claim((), False)
         return Claim((("", relation, 0.0),), True)
 
     def __float__(self) -> float:
@@ -292,7 +313,7 @@ class Known:
         if ufunc is np.matmul:
             return _einsum("ab,bc->ac", *inputs)
         if name == "finite":
-            return Claim((), True)
+            return Claim(inputs[0].finite_if, True)
         args = tuple(Known.of(value) for value in inputs)
         dims = broadcast(*(arg.shape for arg in args))
         if dims is None:
@@ -302,7 +323,10 @@ class Known:
             parts = tuple(arg.at(own(index, arg.shape)) for arg in args)
             return Apply(name, tuple(_double(part) for part in parts))
 
-        return Known(tuple(dims), at, np.float64)  # type: ignore[arg-type]
+        made = Known(tuple(dims), at, np.float64)  # type: ignore[arg-type]
+        if name == "div" and args[1].name:
+            made.finite_if = ((args[1].name, "ne", 0.0),)
+        return made
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         made = FUNCTIONS.get(function)
@@ -366,9 +390,11 @@ class Numpy:
         """One number everywhere."""
         dims = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
         dtype = np.dtype(np.float64 if dtype is None else dtype)
+        if isinstance(number, Ratio):
+            return _broadcast_to(Known.of_sizes(number, DType.F64), dims)
         if dtype.kind in "iub" or not (len(dims) > 1 or any(isinstance(dim, Size) for dim in dims)):
             return np.full(tuple(map(int, dims)), number, dtype)
-        value = float(number) if not isinstance(number, Size | Ratio) else number
+        value = float(number) if not isinstance(number, Size) else number
         return Known(dims, lambda index: Const(value, DType.of(dtype)), dtype)
 
     def asarray(self, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -414,6 +440,18 @@ MAPS = {
 }
 
 
+def below_always(index: Index, end: int) -> bool | None:
+    """Whether an index is below a size for all sizes, or for none; None where that is not seen."""
+    path = next(
+        (size.path for size in (end, index.const, *(f for _, f in index.terms)) if isinstance(size, Size)), None
+    )
+    low, high = map(poly_of, index.range)
+    lows = {} if path is None else path.lows
+    if (poly_of(end) - Poly.number(1) - high).never_negative(lows):
+        return True
+    return False if (low - poly_of(end)).never_negative(lows) else None
+
+
 def _concatenate(parts: Sequence[Any], axis: int = 0, **_: Any) -> Known:
     knowns = [Known.of(part) for part in parts]
     axis %= knowns[0].ndim
@@ -424,9 +462,12 @@ def _concatenate(parts: Sequence[Any], axis: int = 0, **_: Any) -> Known:
     def at(index: tuple[Index, ...]) -> Expr:
         found: Expr | None = None
         for known, begin, end in reversed(list(zip(knowns, ends, ends[1:], strict=False))):
+            decided = below_always(index[axis], end)
+            if decided is False and found is not None:
+                continue
             here = known.at((*index[:axis], index[axis] - begin, *index[axis + 1 :]))
             below = Apply("lt", (Position(index[axis]), Const(end, DType.I64)))
-            found = here if found is None else Where(below, here, found)
+            found = here if found is None or decided else Where(below, here, found)
         assert found is not None
         return found
 

@@ -97,6 +97,21 @@ MISTAKES = (
         drawn_as="concat_of_exchanged_parts",
     ),
     Mistake(
+        "cast_of_cast",
+        "a type between that loses something",
+        "    if middle not in LOSSLESS.get(start, ()):\n"
+        '        return No(f"a cast from {start} to {middle} loses something")\n',
+        "",
+        drawn_as="cast_to_bool",
+    ),
+    Mistake("divide_by_constant", "no reciprocal", "rounded(1.0 / wide(array), view", "rounded(wide(array), view"),
+    Mistake(
+        "multiply_constants",
+        "a sum for a product",
+        "else wide(array) * wide(outer)",
+        "else wide(array) + wide(outer)",
+    ),
+    Mistake(
         "pad_of_pad",
         "begins and ends exchanged",
         "(*(a[0] + b[0] for a, b in both), *(a[1] + b[1] for a, b in both))",
@@ -203,7 +218,12 @@ def _reduced(s: Sketch) -> Graph:
     return s.graph(s("ReduceSum", moved, None, axes=(0,), keepdims=1, noop_with_empty_axes=0))
 
 
+def _cast(s: Sketch) -> Graph:
+    return s.graph(s("Cast", s("Cast", s.x(3), to=9), to=1))
+
+
 DRAWN: Mapping[str, tuple[tuple[Drawing, int, None], ...]] = {
+    "cast_to_bool": ((_cast, 0, None),),
     "zero_added": ((_zero, 0, None),),
     "padded_convolution": ((_padded, 0, None),),
     "square_transposes": ((_square, 0, None),),

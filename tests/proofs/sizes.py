@@ -89,6 +89,20 @@ class Poly:
             quotient, left = quotient + step, left - step * other
         return quotient
 
+    def divided(self, other: Poly) -> tuple[Poly, Poly]:
+        """A quotient and a remainder, of which no term is a multiple of the divisor's leading one."""
+        lead, by = max(other.terms, key=lambda term: (len(term[0]), term[0]))
+        quotient, rest, left = Poly(()), Poly(()), self
+        while left.terms:
+            key, value = max(left.terms, key=lambda term: (len(term[0]), term[0]))
+            factors = _without(key, lead)
+            times = value // by if factors is not None else 0
+            step = Poly.of({factors or (): times})
+            if not times:
+                rest, left = rest + Poly(((key, value),)), left - Poly(((key, value),))
+            quotient, left = quotient + step, left - step * other
+        return quotient, rest
+
     def never_negative(self, lows: Mapping[str, int]) -> bool:
         """Whether its value is at least 0 for all sizes from `lows` on; a False may be a "not seen"."""
         total = Poly(())
@@ -158,6 +172,11 @@ class Path:
         """The floor of poly / by, by >= 1."""
         if (exact := poly.over(by)) is not None:
             return exact
+        quotient, rest = poly.divided(by)
+        for less in (0, 1):  # the remainder is at least 0 and below the divisor, for all sizes
+            rest = rest + by if less else rest
+            if rest.never_negative(self.lows) and (by - rest - Poly.number(1)).never_negative(self.lows):
+                return quotient - Poly.number(less)
         name = f"({poly})//({by})"
         if name not in self.quotients:
             self.quotients[name] = poly, by
@@ -318,18 +337,52 @@ class Ratio(float):
 
     @staticmethod
     def of(a: Any, b: Any) -> float:
-        """a / b, one of which is a size; the number by itself where the other is neither a size nor a number."""
-        one = (1.0, a.poly) if isinstance(a, Size) else (builtins.float(a), Poly.number(1))
-        two = (1.0, b.poly) if isinstance(b, Size) else (builtins.float(b), Poly.number(1))
-        value = builtins.int(a) if isinstance(a, Size) else a
-        self = Ratio(value / (builtins.int(b) if isinstance(b, Size) else b))
-        self.number, self.over, self.by = one[0] / two[0], one[1], two[1]
+        """a / b, of sizes, quotients of these and numbers; a plain number where it is the same for all sizes."""
+        one, two = _quotient(a), _quotient(b)
+        over, by = one[1] * two[2], one[2] * two[1]
+        whole = over.over(by)
+        if whole is not None and whole.constant is not None:
+            return one[0] / two[0] * whole.constant
+        self = Ratio(_plain(a) / _plain(b))
+        self.number, self.over, self.by = one[0] / two[0], over, by
         return self
+
+    def __mul__(self, other: Any) -> Any:
+        return Ratio.of(self, Ratio.of(1.0, other)) if isinstance(other, builtins.int | float) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return Ratio.of(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Ratio.of(other, self)
 
     def __repr__(self) -> str:
         return f"{self.number!r}*({self.over})/({self.by})"
 
     __str__ = __repr__
+
+
+def _quotient(value: Any) -> tuple[float, Poly, Poly]:
+    """A number, a size or a quotient as number * over / by."""
+    if isinstance(value, Ratio):
+        return value.number, value.over, value.by
+    if isinstance(value, Size):
+        return 1.0, value.poly, Poly.number(1)
+    return builtins.float(value), Poly.number(1), Poly.number(1)
+
+
+def _plain(value: Any) -> float:
+    return builtins.int(value) if isinstance(value, Size) else builtins.float(value)
+
+
+def alike(one: Any, two: Any) -> bool | None:
+    """Whether two quotients of sizes are the same for all sizes; None where neither is one, nor a size."""
+    if not isinstance(one, Ratio | Size) and not isinstance(two, Ratio | Size):
+        return None
+    a, b = _quotient(one), _quotient(two)
+    return a[1] * b[2] == b[1] * a[2] and math.isclose(a[0], b[0], rel_tol=1e-6)
 
 
 def poly_of(value: int) -> Poly:
@@ -391,7 +444,10 @@ class _Numbers(type):
         return isinstance(value, builtins.float)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return args[0] if len(args) == 1 and isinstance(args[0], Size | Ratio) else builtins.float(*args, **kwargs)
+        number = getattr(args[0], "quotient", args[0]) if len(args) == 1 else None
+        if isinstance(number, Size | builtins.float):
+            return number
+        return builtins.float(*args, **kwargs)
 
 
 class Numbers(metaclass=_Numbers):

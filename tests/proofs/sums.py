@@ -21,10 +21,10 @@ from typing import Any
 import z3
 
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjuncts
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis, FloorDiv, Index, Mod
 from tests.proofs.reduce import FRESH, Reduce
-from tests.proofs.sizes import Ratio, Size, poly_of
-from tests.proofs.terms import EFFORT, Terms, Untold, exact, surd
+from tests.proofs.sizes import Poly, Ratio, Size, poly_of
+from tests.proofs.terms import EFFORT, Terms, Untold, exact, rational, surd
 
 MOST_PARTS = 300
 MOST_EFFORT = 3 * EFFORT
@@ -53,7 +53,7 @@ def parts_of(expr: Expr) -> list[Part]:
     """An expression over the reals as parts. Raises Untold where there are too many."""
     if isinstance(expr, Const) and isinstance(expr.value, Size):
         return [Part(Fraction(1), (), (), (), (expr.value,))]
-    if isinstance(expr, Const) and isinstance(expr.value, Ratio):
+    if isinstance(expr, Const) and (isinstance(expr.value, Ratio) or (expr.type.is_float and math.isinf(expr.value))):
         return [Part(Fraction(1), (), (), (expr,))]
     if isinstance(expr, Const) and expr.type.is_float and surd(float(expr.value)) is None:
         number = exact(float(expr.value))
@@ -69,10 +69,38 @@ def parts_of(expr: Expr) -> list[Part]:
     if isinstance(expr, Reduce) and expr.monoid == "sum":
         fresh = {axis: Axis(f"r{next(FRESH)}", axis.extent) for axis in expr.bound}  # one is not bound twice
         value = expr.values[0].substitute({axis: Index.of(new) for axis, new in fresh.items()})
-        return [replace(part, bound=(*part.bound, *fresh.values())) for part in parts_of(value)]
+        bound, value = _split(tuple(fresh.values()), value)
+        return [replace(part, bound=(*part.bound, *bound)) for part in parts_of(value)]
     if isinstance(expr, Apply) and expr.dtype.is_float:
         return _of_apply(expr)
     return [Part(Fraction(1), (), (), (expr,))]
+
+
+def _split(bound: tuple[Axis, ...], value: Expr) -> tuple[tuple[Axis, ...], Expr]:
+    """Axes over a range of a * b, of which the quotient and the remainder by b are read, as two axes each."""
+    for axis in bound:
+        for divisor in divisors(value, axis):
+            if poly_of(axis.extent).over(poly_of(divisor)) is None or axis.extent == divisor:
+                continue
+            outer, inner = Axis(f"r{next(FRESH)}", axis.extent // divisor), Axis(f"r{next(FRESH)}", divisor)
+            value = value.substitute({axis: Index.of(outer) * divisor + Index.of(inner)})
+            return _split((*(other for other in bound if other is not axis), outer, inner), value)
+    return bound, value
+
+
+def divisors(value: Expr, axis: Axis) -> Iterator[int]:
+    """By what an axis is divided in the indices of an expression."""
+    for one in value.walk():
+        for index in one.indices:
+            yield from _divisors(index, axis)
+
+
+def _divisors(index: Index, axis: Axis) -> Iterator[int]:
+    for atom, _ in index.terms:
+        if isinstance(atom, FloorDiv | Mod):
+            if atom.index == Index.of(axis):
+                yield atom.divisor
+            yield from _divisors(atom.index, axis)
 
 
 def _of_apply(expr: Apply) -> list[Part]:
@@ -157,6 +185,8 @@ class Sums:
             if not isinstance(inner, Reduce) or inner.monoid != expr.monoid:
                 break
             expr = Reduce(expr.monoid, (*expr.bound, *inner.bound), inner.values, 0, expr.type)
+        if expr.monoid.startswith("arg"):
+            expr = replace(expr, values=(self._ordered(expr.values[0], frozenset(expr.bound)), *expr.values[1:]))
         for known, term in self.reductions:
             if (
                 known.monoid == expr.monoid
@@ -170,6 +200,19 @@ class Sums:
         self.reductions.append((expr, term))
         return term
 
+    def _ordered(self, value: Expr, bound: frozenset[Axis]) -> Expr:
+        """What has its greatest and least at the same places: a value without the increasing functions around it."""
+        if isinstance(value, Cast) and value.type.is_float and value.arg.dtype.is_float:
+            return self._ordered(value.arg, bound)
+        if not isinstance(value, Apply) or value.function not in ("exp", "add", "sub", "mul"):
+            return value
+        inner, *other = value.args
+        if any(one.axes & bound for one in other):
+            return value
+        if value.function == "mul" and not self.holds(self.terms.of(other[0]) > 0, list(self.terms.facts)):
+            return value
+        return self._ordered(inner, bound)
+
     def _equal_reductions(self, one: Reduce, two: Reduce) -> bool:
         parts = []
         for each in (one, two):
@@ -182,21 +225,15 @@ class Sums:
             return z3.RealVal(0)
         part = self._without_unused(part)
         bound = frozenset(part.bound)
-        factor: Any = z3.RealVal(f"{part.number.numerator}/{part.number.denominator}")
+        factor: Any = rational(part.number)
         for size in part.sizes:
-            factor = factor * z3.ToReal(self.terms.size(size))
+            factor = factor * self.terms.real_poly(poly_of(size))
         for free in part.factors:
             if not free.axes & bound:
                 term = self.terms.of(free)
                 factor = factor * (z3.ToReal(term) if term.is_int() else term)
         guards = [guard for guard in part.guards if not guard.axes & bound]
-        inner = Part(
-            Fraction(1),
-            part.bound,
-            tuple(guard for guard in part.guards if guard.axes & bound),
-            tuple(one for one in part.factors if one.axes & bound),
-        )
-        if part.bound:
+        for inner in _apart(part):
             factor = factor * self._sum(inner)
         return z3.If(z3.And(*(self.terms.of(guard) for guard in guards)), factor, z3.RealVal(0)) if guards else factor
 
@@ -209,7 +246,18 @@ class Sums:
         self.known.append((part, term))
         if not part.guards and all(isinstance(one, Apply) and one.function == "exp" for one in part.factors):
             self.terms.facts.append(term > 0)  # a sum of what is above 0, over ranges that are not empty
+        self._of_squares(part, term)
         return term
+
+    def _of_squares(self, part: Part, term: Any) -> None:
+        """That a sum of squares is not below 0, nor, times how many there are, below the square of the sum (Cauchy)."""
+        if len(part.factors) != 2 or part.factors[0] != part.factors[1]:
+            return
+        self.terms.facts.append(term >= 0)
+        if not part.guards:
+            whole = self._sum(replace(part, factors=part.factors[:1]))
+            count = self.terms.real_poly(math.prod(map(_poly_of_extent, part.bound), start=Poly.number(1)))
+            self.terms.facts.append(count * term >= whole * whole)
 
     def _without_unused(self, part: Part) -> Part:
         """Bound axes that nothing depends on become factors: their extents."""
@@ -311,6 +359,33 @@ class Sums:
             place = of.index(mapping[axis])
             found += [place >= 0, place < of.size(axis.extent)]
         return found + [of.of(guard.substitute(mapping)) for guard in part.guards]
+
+
+def _poly_of_extent(axis: Axis) -> Poly:
+    return poly_of(axis.extent)
+
+
+def _apart(part: Part) -> Iterator[Part]:
+    """The factors of a sum that share no bound axis: sum f(i) g(j) = sum f(i) * sum g(j)."""
+    left = list(part.bound)
+    while left:
+        group = {left[0]}
+        while more := {
+            axis
+            for one in (*part.guards, *part.factors)
+            if one.axes & group
+            for axis in one.axes & frozenset(left)
+            if axis not in group
+        }:
+            group |= more
+        bound = tuple(axis for axis in part.bound if axis in group)
+        yield Part(
+            Fraction(1),
+            bound,
+            tuple(guard for guard in part.guards if guard.axes & group),
+            tuple(one for one in part.factors if one.axes & group),
+        )
+        left = [axis for axis in left if axis not in group]
 
 
 def _guarded(expr: Reduce) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import z3
 
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
@@ -28,6 +29,7 @@ from tests.proofs.sizes import Path, Poly, Ratio, Size, poly_of
 BITS, FLOATS, REALS = "bits", "floats", "reals"
 EFFORT = 1_500_000
 """In z3's own units, about half a second of a core: so no answer hangs on a machine's load."""
+MOST_EFFORT = 16 * EFFORT
 SIMPLE = 500
 """The largest denominator of a number that a constant is taken for the rounding of."""
 
@@ -47,6 +49,11 @@ def exact(value: float) -> Fraction:
     return whole
 
 
+def rational(number: Fraction) -> Any:
+    """A fraction as a number of the solver."""
+    return z3.RealVal(f"{number.numerator}/{number.denominator}")
+
+
 def surd(value: float) -> tuple[Fraction, int] | None:
     """The fraction, and the power of pi, of whose product a constant is the root, if it is the rounding of one."""
     if (
@@ -62,6 +69,12 @@ def surd(value: float) -> tuple[Fraction, int] | None:
         if simple and abs(simple - square) <= square * Fraction(1, 2**21):
             return simple, power
     return None
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    bounds = np.iinfo(dtype.numpy)
+    return int(bounds.min), int(bounds.max)
 
 
 @dataclass
@@ -148,10 +161,22 @@ class Terms:
         if self.mode != REALS:
             return self.function(f"size {value}", self.float_sort if self.mode == FLOATS else self.sort(DType.F32), ())
         if isinstance(value, Size):
-            return z3.ToReal(self.size(value))
+            return self.real_poly(value.poly)
         number = exact(value.number)
-        over = z3.ToReal(self.size(value.over)) * z3.RealVal(f"{number.numerator}/{number.denominator}")
-        return over / z3.ToReal(self.size(value.by))
+        return self.real_poly(value.over) * rational(number) / self.real_poly(value.by)
+
+    def real_poly(self, poly: Poly) -> Any:
+        """A polynomial of sizes as a real number."""
+        total: Any = z3.RealVal(0)
+        for key, factor in poly.terms:
+            part: Any = z3.RealVal(factor)
+            for name in key:
+                real = z3.ToReal(self.named(name))
+                if name in self.path.lows:
+                    self.facts.append(real >= self.path.lows[name])
+                part = part * real
+            total = total + part
+        return total
 
     # Elements
 
@@ -206,6 +231,7 @@ class Terms:
         for slot, relation, number in ASSUMED if self.mode == REALS else ():
             if slot == expr.slot:
                 holds = {"gt": term > number, "ge": term >= number, "lt": term < number, "le": term <= number}
+                holds["ne"] = term != number
                 self.facts.append(holds[relation])
         return term
 
@@ -237,13 +263,14 @@ class Terms:
             return self.size(expr.value) if isinstance(expr.value, int) else z3.IntVal(int(expr.value))
         if self.mode == REALS:
             if (root := surd(float(expr.value))) is not None:
-                square: Any = z3.RealVal(f"{root[0].numerator}/{root[0].denominator}")
+                square: Any = rational(root[0])
                 pi = z3.Real("pi")
                 square = {0: square, 1: square * pi, -1: square / pi}[root[1]]
                 self.facts.append(pi > 3)
                 return self.root(square) if expr.value > 0 else -self.root(square)
-            number = exact(float(expr.value))
-            return z3.RealVal(f"{number.numerator}/{number.denominator}")
+            if math.isinf(expr.value):  # any number, of which nothing is known: what is equal for each is for the limit
+                return self.function(f"infinity {expr.value}", z3.RealSort(), ())
+            return rational(exact(float(expr.value)))
         if self.mode == FLOATS:
             value = float(expr.value)
             if math.isnan(value):
@@ -259,6 +286,9 @@ class Terms:
         if self.mode == REALS and start.is_float and end.is_float:
             return term
         if self.mode == REALS and start.is_integer and end.is_float:
+            if isinstance(expr, Cast) and isinstance(expr.arg, Load):
+                low, high = limits(start)
+                self.facts += [term >= low, term <= high]
             return z3.ToReal(term)
         if self.mode == REALS and start is DType.BOOL and end is not DType.BOOL:
             one, zero = (z3.RealVal(1), z3.RealVal(0)) if end.is_float else (z3.IntVal(1), z3.IntVal(0))
@@ -267,8 +297,17 @@ class Terms:
             return term != 0
         if self.mode == FLOATS and start.is_float and end.is_float and DType.F64 in (start, end):
             return term
+        if self.mode == REALS and start.is_float and end.is_integer and isinstance(expr, Cast):
+            low, high = limits(end)
+            whole = z3.If(term >= 0, z3.ToInt(term), -z3.ToInt(-term))  # beyond the integers' range it may be anything
+            return z3.If(
+                z3.And(term > low - 1, term < high + 1),
+                whole,
+                self.function(f"beyond {end} {expr.saturate}", z3.IntSort(), (term,)),
+            )
         saturate = expr.saturate if isinstance(expr, Cast) else False
-        return self.function(f"cast {start} {end} {saturate}", self.sort(end), (term,))
+        of = "number" if self.mode == REALS and start.is_float else start  # what it gives depends on the number alone
+        return self.function(f"cast {of} {end} {saturate}", self.sort(end), (term,))
 
     def _integers(self, expr: Apply, args: tuple[Any, ...]) -> Any:
         a, b = args[0], args[-1]
@@ -309,8 +348,8 @@ class Terms:
         known: Mapping[str, Callable[[], Any]] = {
             "add": lambda: z3.fpAdd(rounding, a, b),
             "sub": lambda: z3.fpSub(rounding, a, b),
-            "mul": lambda: z3.fpMul(rounding, a, b),
-            "div": lambda: z3.fpDiv(rounding, a, b),
+            "mul": lambda: product(a, b),
+            "div": lambda: a if _is(b, 1.0) else z3.fpDiv(rounding, a, b),
             "sqrt": lambda: z3.fpSqrt(rounding, a),
             "neg": lambda: z3.fpNeg(a),
             "abs": lambda: z3.fpAbs(a),
@@ -394,19 +433,23 @@ class Terms:
 
     def root(self, a: Any) -> Any:
         """The square root; of numbers below 0 nothing is known."""
-        a = z3.simplify(a)
-        found = self.function("sqrt.real", z3.RealSort(), (a,))
-        for other in self._applied.setdefault("sqrt", []):
-            self.facts.append(
-                z3.Implies(
-                    z3.And(a > 0, other > 0, a * other == 1),
-                    found * self._functions["sqrt.real", z3.RealSort(), z3.RealSort()](other) == 1,
-                )
-            )
+        a, before = z3.simplify(a), self._applied.setdefault("sqrt", [])
+        for other in before:
+            if not a.eq(other) and polynomial_equal(a, other, self.facts, EFFORT):
+                a = other
+        if any(a.eq(other) for other in before):
+            return self._root(a)
+        for other in before:  # root(1 / a) = 1 / root(a)
+            one = self._root(a) * self._root(other) == 1
+            self.facts.append(z3.Implies(z3.And(a > 0, other > 0, a * other == 1), one))
+        found = self._root(a)
         self._applied["sqrt"].append(a)
         self.facts.append(z3.Implies(a >= 0, z3.And(found >= 0, found * found == a)))
         self.facts.append(z3.Implies(a > 0, found > 0))
         return found
+
+    def _root(self, a: Any) -> Any:
+        return self.function("sqrt.real", z3.RealSort(), (a,))
 
     def lemma(self, name: str, a: Any) -> Any:
         """exp, log or erf of a term, with what LEMMAS say of it beside the others."""
@@ -423,6 +466,62 @@ class Terms:
                 for one in self._applied.get("exp", []):
                     self.facts += _inverse(self, one, a)
         return found
+
+
+def polynomial_equal(left: Any, right: Any, facts: list[Any], effort: int = MOST_EFFORT) -> bool:
+    """Whether two real terms are equal whatever the functions in them are, by arithmetic of polynomials alone.
+
+    Applications of functions, and conversions of integers, become variables; equal applications equal ones.
+    """
+    found: dict[Any, Any] = {}
+
+    def plain(term: Any) -> Any:
+        if term in found:
+            return found[term]
+        kind = term.decl().kind()
+        if (
+            kind == z3.Z3_OP_UNINTERPRETED and term.is_real() if z3.is_arith(term) else False
+        ) or kind == z3.Z3_OP_TO_REAL:
+            result = z3.Real(f"p{len(found)}")
+        elif term.num_args():
+            result = term.decl()(*(plain(term.arg(place)) for place in range(term.num_args())))
+        else:
+            result = term
+        found[term] = result
+        return result
+
+    whole = z3.simplify(z3.And(*facts, left != right))
+    solver = z3.Tactic("qfnra-nlsat").solver()
+    solver.set("rlimit", effort)
+    try:
+        solver.add(plain(whole))
+        return bool(solver.check() == z3.unsat)
+    except z3.Z3Exception:
+        return False
+
+
+def product(a: Any, b: Any) -> Any:
+    """The product of two floats, in one order and with one sign: -a * b = a * -b = -(a * b), a * 1 = a, a * -1 = -a."""
+    negative = False
+    factors = []
+    for one in (a, b):
+        while one.decl().kind() == z3.Z3_OP_FPA_NEG:
+            one, negative = one.arg(0), not negative
+        if _is(one, -1.0):
+            negative = not negative
+        elif not _is(one, 1.0):
+            factors.append(one)
+    if not factors:
+        found: Any = z3.FPVal(1.0, a.sort())
+    else:
+        first, *rest = sorted(factors, key=lambda one: int(one.get_id()))
+        found = z3.fpMul(z3.RNE(), first, *rest) if rest else first
+    return z3.fpNeg(found) if negative else found
+
+
+def _is(term: Any, number: float) -> bool:
+    """Whether a term of floats is a number."""
+    return bool(z3.simplify(term).eq(z3.simplify(z3.FPVal(number, term.sort()))))
 
 
 def _equal(a: Any, b: Any) -> Any:

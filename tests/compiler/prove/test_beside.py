@@ -14,6 +14,7 @@ from compiler.contract import BesideFloat32, CompileOptions, LayerError, OutputE
 from compiler.ir.graph import Value
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
+from compiler.prove import beside
 from compiler.prove.agree import Known, agree
 from compiler.prove.beside import beside_float32, count_decisions, explained, with_decisions
 from compiler.prove.inputs import sample_inputs
@@ -100,9 +101,7 @@ def test_decisions_of_several_cases_are_added() -> None:
 
 def test_what_is_four_times_less_exact_is_explained_and_what_is_not_is_not() -> None:
     bad = BesideFloat32("y", 9e-6, 1e-6)
-    (said,) = explained(
-        [bad, replace(bad, artifact=3.9e-6), replace(bad, artifact=9e-7, float32=0.0)], ["winograd"], ()
-    )
+    (said,) = explained([bad, replace(bad, artifact=4e-6), replace(bad, artifact=9e-7, float32=0.0)], ["winograd"], ())
     assert said.startswith("output 'y' is 9 times as far from float64")
     assert said.endswith("winograd may round more")
     layers = [
@@ -113,7 +112,36 @@ def test_what_is_four_times_less_exact_is_explained_and_what_is_not_is_not() -> 
     assert said.endswith("sums are in another order; most of it begins at 'conv', 'relu'")
 
 
-def test_a_compilation_reports_it(tmp_path: Path) -> None:
+def test_boxes_decide_for_their_best_class_where_its_score_is_above_one_half() -> None:
+    right = np.array([[[0.9, 0.1], [0.2, 0.6], [0.3, 0.4], [0.4, 0.3]]])
+    moved = np.array([[[0.9, 0.2], [0.2, 0.4], [0.3, 0.6], [0.3, 0.4]]])
+    found: dict[str, tuple[int, int]] = {}
+    count_decisions(found, [value("y", DType.F32, 1, 4, 2)], [moved], [right])
+    assert found == {"y": (4, 2)}, "one is lost, one is found, and below the threshold no class counts"
+    for other in (right + 0.2, right - 0.2, np.where(right > 0.8, np.nan, right), right[:, :0]):
+        found = {}
+        count_decisions(found, [value("y", DType.F32, *other.shape)], [other], [other])
+        assert found == {}
+
+
+def test_the_first_value_that_is_far_off_is_named_beside_what_float32_gives_there() -> None:
+    bad = BesideFloat32("y", 9e-6, 1e-6)
+    layers = [
+        LayerError(0, ("conv",), "Conv", "v", 1e-5, 3e-6, 1.0, 0.0, 1e-6),
+        LayerError(1, ("sum",), "ReduceSum", "s", 1e-5, 5e-6, 1.0, 3e-6, 1e-6),
+        LayerError(2, ("gemm",), "Gemm", "y", 1e-5, 9e-6, 1.0, 5e-6, 1e-6),
+    ]
+    (said,) = explained([bad], [], layers)
+    first = "the first value that is so far off is 's', which 'sum' compute: 5.0e-06, and 1.0e-06 in plain float32"
+    assert said.endswith(first)
+    (said,) = explained([bad], [], [replace(layers[0], max_relative=None)])
+    assert "which 'conv' compute: inf" in said
+
+
+def test_a_compilation_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every error is taken for one that is to be explained, for which layers are run one by one."""
+    monkeypatch.setattr(beside, "TIMES", 0.0)
+    monkeypatch.setattr(beside, "LEAST", 0.0)
     (tmp_path / "m.onnx").write_bytes(build("tiny_cnn").SerializeToString())
     report = compile_file(tmp_path / "m.onnx", tmp_path / "m.tw", CompileOptions(tuning_budget_s=0, threads=1))
     (one,) = report.beside_float32
@@ -121,3 +149,7 @@ def test_a_compilation_reports_it(tmp_path: Path) -> None:
     assert one.differing == 0
     assert 0 < one.float32 < 1e-5
     assert one.artifact <= max(error.max_relative for error in report.errors)
+    (said,) = (notice for notice in report.notices if "the first value that is so far off" in notice)
+    first = next(layer for layer in report.layers if layer.max_relative)
+    assert f"{first.value!r}, which {', '.join(map(repr, first.nodes))} compute" in said
+    assert first.float32 is not None

@@ -155,6 +155,8 @@ def test_every_layer_has_its_error_and_what_it_inherits() -> None:
     assert gate.max_relative is not None
     assert gate.max_relative < 1e-6
     assert (act.inherited, gate.inherited) == (0.0, 0.0)
+    assert act.float32 == 0.0
+    assert flip.float32 == pytest.approx(3e-8, rel=1)
     off = layer_errors(graph, kernels, FakeStepper(kernels, wrong=1, by=np.inf), inputs, OPERATORS)
     assert [one.max_relative is None for one in off] == [False, True, True]
 
@@ -238,3 +240,31 @@ def test_a_meaning_is_compared_at_the_sizes_that_data_decide(scale: int) -> None
     else:
         with pytest.raises(Disagreement, match="dimensions were opened wrongly"):
             demand_same_meaning(graph, shapes, other, (graph, shapes), given, 1e-4, "")
+
+
+def test_of_slices_of_a_batch_the_first_is_compared_and_so_is_what_all_share() -> None:
+    graph = parse_graph(
+        """graph(%0: f32[4, 3], %1: f32[3]) -> (%2, %3, %4)
+      %2: f32[4, 3] = Neg(%0) from "slice"
+      %3: f32[3] = Neg(%1) from "shared"
+      %4: f32[4, 3] = Neg(%0) from "other" """
+    )
+    kernels = parse_kernel_graph(
+        """kernels(b0, b1) -> (b2, b3, b4)
+      b0: f32[2, 3] plain
+      b1: f32[3] plain
+      b2: f32[2, 3] plain
+      b3: f32[3] plain
+      b4: f32[2, 3] plain
+      k0: kernel Neg(in x0: f32[2, 3]; out y0: f32[2, 3]) for i:2, j:3 y0[i, j] = neg(x0[i, j])
+      k1: kernel Neg(in x0: f32[3]; out y0: f32[3]) for i:3 y0[i] = neg(x0[i])
+      b2 = k0(b0) from "slice"
+      b3 = k1(b1) from "shared"
+      b4 = k0(b0) from "other" """
+    )
+    inputs = sample_inputs(graph, 3)
+    rows = layer_errors(graph, kernels, FakeStepper(kernels, wrong=2), inputs, OPERATORS, slices=2)
+    assert [one.nodes for one in rows] == [("slice",), ("shared",), ("other",)]
+    assert [one.max_absolute for one in rows] == [0.0, 0.0, pytest.approx(0.01, rel=1e-4)]
+    of_three = layer_errors(graph, kernels, FakeStepper(kernels), inputs, OPERATORS, slices=3)
+    assert [one.nodes for one in of_three] == [("shared",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def _mean(s: Sketch, x: int, axes: tuple[int, ...]) -> int:
         return s("ReduceMean", x, None, axes=axes)
     dims = s.dims(x)
     over = {axis % len(dims) for axis in axes}
-    share = s.c(1 / np.prod([dims[axis] for axis in over]))
+    share = s.c(1 / prod(dims[axis] for axis in over))
     mean = s("Mul", s("ReduceSum", x, None, axes=axes, keepdims=0), share)
     return s("Reshape", mean, None, shape=tuple(1 if at in over else n for at, n in enumerate(dims)))
 
