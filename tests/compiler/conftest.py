@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 
 from bench.zoo import build
 from compiler.contract import CompileOptions, CompileReport
+from compiler.pack.loader import library
+from compiler.pack.loader import model as model_module
 from tests.compiling import compile_file
 
 
@@ -48,3 +52,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compiled
         return done[key]
 
     return compile_network
+
+
+@pytest.fixture
+def new_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of threads in which no model of another test has a part, whatever limits this machine sets."""
+    monkeypatch.setattr(sys, f"_tilewright_pools_{os.getpid()}", (threading.Lock(), []), raising=False)
+    limit_threads(monkeypatch, None)
+
+
+def limit_threads(monkeypatch: pytest.MonkeyPatch, limit: int | None) -> None:
+    for module in (library, model_module):
+        monkeypatch.setattr(module, "thread_limit", lambda: limit)

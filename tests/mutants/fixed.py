@@ -145,8 +145,8 @@ FIXED: tuple[Wanted, ...] = (
     Wanted(
         "plan by lanes: the loader counts exactly as many as too few",
         "compiler/pack/loader/model.py",
-        "lanes >= planned or",
-        "lanes > planned or",
+        "lanes >= self.plan.lanes or",
+        "lanes > self.plan.lanes or",
         (GUARDS,),
     ),
     # Measurements.

@@ -19,7 +19,7 @@ from compiler.ir.plan import Plan
 from compiler.pack.loader import Model
 from tests.compiler.devices.cpu.runtimes import TARGET, Workshop, branchy, inputs_of, plans_of
 
-pytestmark = pytest.mark.usefixtures("host_as_shipped")
+pytestmark = pytest.mark.usefixtures("host_as_shipped", "new_pool")
 
 CORES = len(os.sched_getaffinity(0))
 

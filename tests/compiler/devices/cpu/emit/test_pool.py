@@ -6,7 +6,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,10 @@ import numpy as np
 import pytest
 
 from compiler.pack.loader import Model, WrongMachine, library
-from compiler.pack.loader import model as model_module
 from compiler.pack.loader.library import thread_limit
-from tests.compiler.conftest import Compiled
+from tests.compiler.conftest import Compiled, limit_threads
+
+pytestmark = pytest.mark.usefixtures("new_pool")
 
 LANES = 3
 CHILD = """
@@ -43,18 +43,6 @@ with Model(sys.argv[1]) as parents:
 @pytest.fixture(scope="module")
 def network(compiled: Callable[..., Compiled]) -> Compiled:
     return compiled("tiny_inception", LANES, split=True)
-
-
-@pytest.fixture(autouse=True)
-def new_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model of another test has a part in the pool, and this machine sets no limit."""
-    monkeypatch.setattr(sys, f"_tilewright_pools_{os.getpid()}", (threading.Lock(), []), raising=False)
-    limited(monkeypatch, None)
-
-
-def limited(monkeypatch: pytest.MonkeyPatch, limit: int | None) -> None:
-    for module in (library, model_module):
-        monkeypatch.setattr(module, "thread_limit", lambda: limit)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +159,7 @@ def test_the_child_of_a_fork_has_a_pool_of_its_own(network: Compiled) -> None:
 def test_a_limit_counts_the_callers_thread(
     network: Compiled, image: np.ndarray, alone: bytes, monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
 ) -> None:
-    limited(monkeypatch, limit)
+    limit_threads(monkeypatch, limit)
     first = threads()
     with Model(network.artifact) as one, Model(network.artifact) as other:
         assert bits(one, image) == bits(other, image) == alone
