@@ -317,10 +317,14 @@ def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_prec
         ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has as many streams", "leave threads out"),
         (
             {"target": "cuda", "scheduler": "aligned"},
-            "'aligned' applies to cpu targets only",
-            "auto, sequential, early_start, stages, persistent, or a target cpu",
+            "'aligned' applies to cpu and wasm targets only",
+            "auto, sequential, early_start, stages, persistent, or a target cpu or wasm",
         ),
-        ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' applies to cpu targets only", "auto, sequential"),
+        (
+            {"target": "cuda:sm_80", "scheduler": "aligned"},
+            "'aligned' applies to cpu and wasm targets only",
+            "auto, sequential",
+        ),
         ({"format": "tosa"}, "option format applies to NPU targets only", "leave format out"),
         ({"target": "npu:ethos-u65-256", "format": "onnx"}, "format 'onnx' is unknown", "use one of tflite, tosa"),
         ({"sparsity": "on"}, "sparsity 'on' is unknown", "use one of auto, off"),

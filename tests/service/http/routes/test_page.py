@@ -81,6 +81,8 @@ def test_the_files_of_the_page_are_there_and_load_no_others(client: TestClient) 
             if path.endswith(".js"):
                 wanted |= set(re.findall(r'^import .* from "([^"]+)"', answer.text, re.MULTILINE))
                 wanted |= set(re.findall(r'\bimport\("(/web/[^"]+)"\)', answer.text))
+                beside = re.findall(r'Worker\(new URL\("\./([^"]+)", import\.meta\.url\)', answer.text)
+                wanted |= {f"{path.rpartition('/')[0]}/{name}" for name in beside}
     assert set(found.values()) == {"text/css", "text/javascript", "image/svg+xml"}
     modules = {f"/web/{name}" for name in WEB if not name.endswith((".html", ".LICENSE"))}
     assert modules == set(found), "every file is used"
