@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 
 const [folder, file, peers, rounds, threads] = process.argv.slice(2);
 const of = (...parts) => pathToFileURL(path.resolve(...parts));
-const ort = await import(of(peers, "node_modules/onnxruntime-web/dist/ort.wasm.min.mjs"));
+const ort = await import(of(peers, `node_modules/onnxruntime-web/dist/ort.${threads > 1 ? "node" : "wasm"}.min.mjs`));
 ort.env.wasm.numThreads = Number(threads);
 ort.env.logLevel = "error";
 const { load } = await import(of(folder, "model.js"));
@@ -38,6 +38,10 @@ const times = [[], []];
 for (const way of ways) await way();
 for (let round = 0; round < Number(rounds); round++)
   for (const at of round % 2 ? [1, 0] : [0, 1]) {
+    if (threads > 1) {
+      await new Promise((resolve) => setTimeout(resolve, 50)); // until the other's threads no longer spin
+      await ways[at]();
+    }
     const begin = spent();
     await ways[at]();
     times[at].push(spent() - begin);
