@@ -264,6 +264,11 @@ def system_root(toolchain: Toolchain) -> str:
     return str(Path(_said(toolchain.command, "-print-file-name=libc.so.6").strip()).resolve().parent.parent)
 
 
+def shares_memory(target: Instructions) -> bool:
+    """Whether it is of modules for browsers whose memory threads share."""
+    return {*WASM_ATOMICS} <= {*target.flags}
+
+
 def compile_library(
     sources: Mapping[str, str],
     headers: Mapping[str, str],
@@ -309,7 +314,7 @@ def compile_library(
 
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
-        shared = WASM_SHARED_FLAGS if {*WASM_ATOMICS} <= {*target.flags} else ()
+        shared = WASM_SHARED_FLAGS if shares_memory(target) else ()
         _run([*toolchain.command, *toolchain.linking, *shared, "-o", library, *linked, "-lm"], root, "link", stop)
         return (root / library).read_bytes()
 

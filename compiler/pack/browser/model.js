@@ -83,7 +83,7 @@ function sharedMemory() {
 
 /** Workers that are ready, one for each lane from 1 on; none where memory cannot be given to them. */
 async function hired(count, module, { memory, tw_stack }) {
-  const workers = [];
+  const workers = [], ready = [];
   try {
     if (globalThis.crossOriginIsolated === false) return workers;
     const threads = globalThis.Worker ? null : await import("node:worker_threads");
@@ -92,15 +92,16 @@ async function hired(count, module, { memory, tw_stack }) {
       if (!stack) break;
       const worker = new (threads ?? globalThis).Worker(new URL("./lane.js", import.meta.url), { type: "module" });
       workers.push(worker);
-      const ready = new Promise((resolve, reject) => {
-        if (threads) worker.once("message", resolve).once("error", reject).unref();
-        else Object.assign(worker, { onmessage: resolve, onerror: reject });
-      });
+      ready.push(
+        new Promise((resolve, reject) => {
+          if (threads) worker.once("message", resolve).once("error", reject);
+          else Object.assign(worker, { onmessage: resolve, onerror: reject });
+        }),
+      );
       worker.postMessage({ module, memory, stack, lane });
-      if (threads) worker.ref();
-      await ready;
-      if (threads) worker.unref();
     }
+    await Promise.all(ready);
+    if (threads) for (const worker of workers) worker.unref(); // so that they do not keep the process
     return workers;
   } catch {
     for (const worker of workers) worker.terminate();

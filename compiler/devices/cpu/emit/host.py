@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.codegen.build import WASM, WASM_ATOMICS
+from compiler.codegen.build import WASM, shares_memory
 from compiler.codegen.host_tables import Operand, c_string, description, nanoseconds, operand, ports, table
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
@@ -85,7 +85,7 @@ def host_source(
     if weights.made_bytes:
         made_constants(writer, weights)
     writer.line('#include "tw_page.h"' if in_page else '#include "tw_runtime.h"')
-    if in_page and {*WASM_ATOMICS} <= {*target.flags}:
+    if shares_memory(target):
         writer.line('#include "tw_page_lanes.h"')
     if carried:
         _states(writer, carried)
