@@ -30,16 +30,18 @@ class Answering:
 
     def __init__(self, name: str, words: Sequence[str], folder: Path, log: Path) -> None:
         self.name = name
-        self._errors = log.open("w+")
-        self._process = subprocess.Popen(
-            list(words),
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            process_group=0,
-        )
+        with contextlib.ExitStack() as kept:
+            self._errors = kept.enter_context(log.open("w+"))
+            self._process = subprocess.Popen(
+                list(words),
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                process_group=0,
+            )
+            kept.pop_all()  # `close` closes it: here it is closed where nothing was started
 
     def __enter__(self) -> Self:
         try:
