@@ -9,6 +9,7 @@ import numpy as np
 from compiler.frontend.composition import Composition
 from compiler.frontend.model import AttrValue, Expansion
 from compiler.frontend.site import Site
+from compiler.frontend.tensors import CODES
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -23,6 +24,60 @@ def ints_or(site: Site, name: str, count: int, default: int) -> tuple[int, ...]:
     if len(found) != count:
         raise Unsupported(f"attribute {name!r} has {len(found)} numbers where {count} are wanted", AGAIN)
     return found
+
+
+def max_roi_pool(site: Site) -> Expansion:
+    """Regions of images, each cut into bins, of which the largest elements are taken; 0 where a bin lies outside.
+
+    Inputs: x [N, C, H, W] and regions [R, 5] as (image, x1, y1, x2, y2), both ends included: gives [R, C, ph, pw]. The
+    rows and columns of a bin are computed in whole numbers. Source: Girshick, Fast R-CNN, 2015, section 2.1.
+    """
+    x, rois = site.first, site.given(1)
+    bins, scale = ints_or(site, "pooled_shape", 2, 0), site.call.attrs.get("spatial_scale", 1.0)
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5 or min(bins) < 1 or not isinstance(scale, int | float):
+        raise Unsupported(f"regions {rois} in bins {list(bins)} do not fit {x}", AGAIN)
+    composition = Composition(site)
+    call, ints = composition.call, composition.ints
+    zero, one = (composition.constant(np.array(value, np.int64)) for value in (0, 1))
+    half = composition.constant(np.array(0.5, rois.dtype.numpy))
+
+    def column(position: int) -> str:
+        return call("Gather", "x1", ints(position), axis=1)  # [R, 1]
+
+    def place(position: int) -> str:
+        """A coordinate in whole elements of the image: halves away from 0."""
+        scaled = call("Mul", column(position), composition.constant(np.array(scale, rois.dtype.numpy)))
+        size = call("Abs", scaled)
+        whole = call("Floor", size)
+        up = call("Cast", call("GreaterOrEqual", call("Sub", size, whole), half), to=CODES[rois.dtype])
+        return call("Cast", call("Mul", call("Sign", scaled), call("Add", whole, up)), to=CODES[DType.I64])
+
+    def inside(side: int) -> tuple[str, str]:
+        """Of rows or columns: whether each lies in each bin [R, bins, extent], and whether a bin has none [R, bins]."""
+        first, last, count, extent = place(2 - side), place(4 - side), bins[side], x.dims[2 + side]
+        size = call("Max", call("Add", call("Sub", last, first), one), one)
+        begins = call("Div", call("Mul", size, ints(*range(count))), ints(count))
+        ends = call("Add", call("Mul", size, ints(*range(1, count + 1))), ints(count - 1))
+        begins, ends = (
+            call("Min", call("Max", call("Add", found, first), zero), ints(extent))
+            for found in (begins, call("Div", ends, ints(count)))
+        )
+        at = composition.reshape(ints(*range(extent)), 1, 1, extent)
+        after, before = (call("Unsqueeze", found, ints(2)) for found in (begins, ends))
+        return call("And", call("GreaterOrEqual", at, after), call("Less", at, before)), call(
+            "GreaterOrEqual", begins, ends
+        )
+
+    (rows, no_rows), (columns, no_columns) = inside(0), inside(1)
+    image = call("Cast", call("Squeeze", column(0), ints(1)), to=CODES[DType.I64])
+    least, nothing = (composition.constant(np.array(value, x.dtype.numpy)) for value in (-np.inf, 0.0))
+    wide = call("Unsqueeze", call("Gather", "x0", image, axis=0), ints(3))  # [R, C, H, 1, W]
+    held = call("Where", call("Unsqueeze", columns, ints(1, 2)), wide, least)
+    lines = call("Transpose", call("ReduceMax", held, ints(4), keepdims=0), perm=(0, 1, 3, 2))  # [R, C, pw, H]
+    held = call("Where", call("Unsqueeze", rows, ints(1, 3)), call("Unsqueeze", lines, ints(2)), least)
+    largest = call("ReduceMax", held, ints(4), keepdims=0)
+    empty = call("Or", call("Unsqueeze", no_rows, ints(2)), call("Unsqueeze", no_columns, ints(1)))
+    return composition.gives(call("Where", call("Unsqueeze", empty, ints(1)), nothing, largest))
 
 
 def max_unpool(site: Site) -> Expansion:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from compiler.frontend.composed import batch_norm_of_batch, deform_conv, det, max_unpool
+from compiler.frontend.composed import batch_norm_of_batch, deform_conv, det, max_roi_pool, max_unpool
 from compiler.frontend.model import AttrValue, Call, Expansion
 from compiler.frontend.opset_six import OPSET_SIX
 from compiler.frontend.site import Site
@@ -217,6 +217,7 @@ COMPOSED: Mapping[str, Rule] = {
     "DFT": dft,
     "DeformConv": deform_conv,
     "Det": det,
+    "MaxRoiPool": max_roi_pool,
     "MaxUnpool": max_unpool,
     "STFT": stft,
 }

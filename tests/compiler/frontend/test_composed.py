@@ -29,6 +29,19 @@ def test_MaxUnpool_fills_a_larger_output_with_zeros() -> None:
     assert np.count_nonzero(y) == np.count_nonzero(small) == 4
 
 
+REGIONS = np.array(
+    [[0, 0, 0, 8, 6], [1, 2.5, 3.5, 7.4, 6.6], [1, -3, 1, 2, 20], [0, 30, 30, 40, 40], [0, 5, 4, 1, 2]], np.float32
+)
+
+
+@pytest.mark.parametrize(("pooled", "scale"), [((2, 2), 1.0), ((3, 5), 0.5), ((1, 4), 1.0)])
+def test_MaxRoiPool_takes_the_largest_of_each_bin_and_zero_of_none(pooled: tuple[int, int], scale: float) -> None:
+    x = normal(3, 2, 3, 7, 9)
+    (y,) = agree("MaxRoiPool", [x, REGIONS], {"pooled_shape": list(pooled), "spatial_scale": scale})
+    if scale == 1.0:
+        assert not y[3].any(), "the region lies outside the image"
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_Det_of_matrices_in_a_batch(rows: int) -> None:
     x = normal(rows, 2, 4, rows, rows)
@@ -93,6 +106,7 @@ def test_DeformConv_reads_beside_its_places_under_a_mask() -> None:
     [
         ("Det", [normal(0, 4, 4)], {}, "at most 3 rows"),
         ("Det", [normal(0, 2, 3)], {}, "no square matrices"),
+        ("MaxRoiPool", [normal(0, 1, 1, 2, 2), REGIONS[:, 1:]], {"pooled_shape": [2, 2]}, "do not fit"),
         ("MaxUnpool", [normal(0, 1, 1, 2, 2), INDICES[..., :1]], POOL, "cannot be spread"),
         (
             "DeformConv",
