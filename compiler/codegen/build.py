@@ -85,7 +85,7 @@ ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
 
 
-HEADERS = ("model.h", "tw_host.h", "tw_system.h")
+HEADERS = ("model.h", "tw_host.h", "tw_system.h", "tw_windows.h")
 """What every program includes, whatever runs its kernels."""
 
 
@@ -208,7 +208,9 @@ def _zig_toolchain(machine: str, system: str) -> Toolchain:
             fix="install it: pip install ziglang",
         )
     compiling = tuple(flag for flag in COMPILE_FLAGS if flag != "-fPIC" or system != WINDOWS.name)
-    return replace(found, compiling=(*compiling, *zig.COMPILING, "-g0"), linking=zig.LINKING[system], system=system)
+    alone = zig.COMPILING_ALONE if system in zig.ALONE else ()
+    compiling = (*compiling, *zig.COMPILING, "-g0", *alone)
+    return replace(found, compiling=compiling, linking=zig.LINKING[system], system=system)
 
 
 def _wasm_toolchain(preferred: str) -> Toolchain:
@@ -315,7 +317,9 @@ def compile_library(
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
         shared = WASM_SHARED_FLAGS if shares_memory(target) else ()
-        _run([*toolchain.command, *toolchain.linking, *shared, "-o", library, *linked, "-lm"], root, "link", stop)
+        mathematics = () if toolchain.system in zig.ALONE else ("-lm",)
+        command = [*toolchain.command, *toolchain.linking, *shared, "-o", library, *linked, *mathematics]
+        _run(command, root, "link", stop)
         return (root / library).read_bytes()
 
 
@@ -324,12 +328,13 @@ def compile_program(
 ) -> bytes:
     """One `.c` of `texts`, compiled and linked to a program. Raises as `compile_library` does.
 
-    Without symbols, as libraries are: else Zig would build Windows' C library once more, which takes a minute.
+    Where libraries are linked without a C library (`zig.ALONE`), its first function is `mainCRTStartup`.
     """
     with temporary_folder("tw-build-") as root:
         write_sources(root, zig.spelled_for(toolchain.system, texts))
         _compile(root, unit, "program.o", target, toolchain, "-O1", never_stops)
-        linking = ("-s", "-pthread", "-o", "program.exe", "program.o", *libraries)
+        alone = (*zig.ALONE.get(toolchain.system, ()), *zig.STARTING.get(toolchain.system, ()))
+        linking = ("-s", "-o", "program.exe", "program.o", *libraries, *(alone or ("-pthread",)))
         _run([*toolchain.command, *linking], root, "link", never_stops)
         return (root / "program.exe").read_bytes()
 

@@ -9,9 +9,8 @@
 #include <string.h>
 
 #if defined(_WIN32)
-#define WIN32_LEAN_AND_MEAN
+#include "tw_windows.h"
 #include <malloc.h>
-#include <windows.h>
 #define TW_EXPORT __attribute__((dllexport))
 /* Aligned memory has a `free` of its own: all is of that kind. */
 #define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)

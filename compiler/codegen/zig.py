@@ -1,6 +1,6 @@
 """Zig's C compiler, which makes code for other operating systems and architectures, and C that these compile alike.
 
-The wheel `ziglang` brings it; it builds a system's C library when it first links for it.
+The wheel `ziglang` brings it; it builds a C library when it first links one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,19 @@ TRIPLES = {LINUX.name: "{}-linux-gnu", WINDOWS.name: "{}-windows-gnu", MACOS.nam
 """How Zig calls a system, by that of the option `system`, for an architecture."""
 COMPILING = ("-fno-sanitize=undefined", "-fno-stack-protector")
 """Zig adds these where code is not optimised."""
+_RUNTIMES = ("convert", "filesystem", "heap", "math", "private", "runtime", "stdio", "string", "time", "utility")
+ALONE: Mapping[str, tuple[str, ...]] = {
+    WINDOWS.name: ("-nostdlib", "-lkernel32", *(f"-lapi-ms-win-crt-{part}-l1-1-0" for part in _RUNTIMES))
+}
+"""How to link without the C library that Zig would build first, a minute and a half of a core, for systems that bring
+one: the functions of C are Windows' own, and `tw_windows.h` has the rest, which COMPILING_ALONE switches on.
+"""
+COMPILING_ALONE = ("-DTW_ALONE", "-D__USE_MINGW_ANSI_STDIO=0")
+STARTING: Mapping[str, tuple[str, ...]] = {WINDOWS.name: ("-Wl,-e,mainCRTStartup",)}
+"""Where such a program begins; the linker would look for a window's."""
 LINKING: Mapping[str, tuple[str, ...]] = {
     LINUX.name: ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"),
-    WINDOWS.name: ("-shared", "-s", "-pthread", "-Wl,-Brepro"),
+    WINDOWS.name: ("-shared", "-s", "-Wl,-Brepro", *ALONE[WINDOWS.name]),
     MACOS.name: ("-shared", "-s", "-pthread"),
 }
 _CPUS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import zipfile
@@ -19,7 +21,8 @@ import pytest
 
 from bench.zoo import build
 from compiler.codegen import build as toolchains
-from compiler.codegen.build import find_toolchain
+from compiler.codegen.build import compile_library, find_toolchain, host_headers
+from compiler.codegen.scalars import LIBM
 from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.systems import MACOS, SYSTEMS, WINDOWS
 from compiler.devices.cpu.emit.host import CPUID, SYSCTL
@@ -100,6 +103,68 @@ def test_its_library_needs_windows_alone_and_exports_the_c_interface(cnn: tuple[
     assert {"CreateFileW", "MapViewOfFile", "SetThreadAffinityMask"} <= library.imports
 
 
+HALVES = """
+TW_EXPORT void halves(_Float16 *narrow, float *wide, double *wider) {
+    wide[0] = (float)narrow[0], narrow[1] = (_Float16)wide[1], narrow[2] = (_Float16)wider[2];
+}
+TW_EXPORT void large_frame(char *to) {
+    char frame[100000];
+    memset(frame, to[1], sizeof frame), memmove(frame + 1, frame, 99999), memcpy(to, frame, sizeof frame);
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v2", V3])
+def test_whatever_kernels_call_is_linked_without_a_c_library(target: str) -> None:
+    """Zig would build one, a minute of a core in each job."""
+    zig()
+    built = resolve_for(target, WINDOWS.name)
+    text = '#include "tw_system.h"\n#include <math.h>\n' + HALVES
+    for ctype, suffix in (("float", "f"), ("double", "")):
+        called = [f"{name}{suffix}(x{', y' * (name in ('pow', 'fmod'))})" for name in sorted(LIBM)]
+        called += [f"{name}{suffix}(x)" for name in ("nearbyint", "trunc", "fabs")]
+        called += [f"{name}{suffix}(x, y)" for name in ("fmin", "fmax", "copysign")]
+        text += f"TW_EXPORT {ctype} all{suffix}({ctype} x, {ctype} y) {{ return {' + '.join(called)}; }}\n"
+    made = compile_library({"all.c": text}, host_headers(), built, find_toolchain("", built.machine, WINDOWS.name))
+    library = read_pe(made)
+    assert {"all", "allf", "halves", "large_frame"} == library.exports
+    assert all(name == "kernel32.dll" or name.startswith("api-ms-win-crt-") for name in library.libraries)
+
+
+def test_halves_are_rounded_as_by_the_processor(tmp_path: Path) -> None:
+    """Of the processors that have no instruction for it: what stands in the header for them, by this machine's C."""
+    header = host_headers()["tw_windows.h"]
+    begin, end = header.index("_Float16 __truncdfhf2"), header.index("/* Touches each page")
+    (tmp_path / "halves.c").write_text(
+        "#include <stdint.h>\n#include <string.h>\n"
+        + re.sub(r"__(\w+hf\w*2)\b", r"own_\1", header[begin:end])
+        + "void narrow(const double *x, uint16_t *to, long count) {\n"
+        "    for (long i = 0; i < count; i++) { _Float16 h = own_truncdfhf2(x[i]); memcpy(to + i, &h, 2); }\n}\n"
+        "void widen(const _Float16 *x, float *to, long count) {\n"
+        "    for (long i = 0; i < count; i++) to[i] = own_extendhfsf2(x[i]);\n}\n"
+    )
+    command = find_toolchain("").command
+    subprocess.run([*command, "-O1", "-shared", "-fPIC", "-o", "halves.so", "halves.c"], cwd=tmp_path, check=True)
+    own = ctypes.CDLL(str(tmp_path / "halves.so"))
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    wide = np.empty(every.size, np.float32)
+    own.widen(every.ctypes, wide.ctypes, ctypes.c_long(every.size))
+    np.testing.assert_array_equal(wide, every.astype(np.float32))
+    random = np.random.default_rng(0)
+    exact = every[np.isfinite(every)].astype(np.float64)
+    ties = (exact[:-1] + exact[1:]) / 2
+    some = random.standard_normal(100_000) * 2.0 ** random.integers(-30, 20, 100_000)
+    edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 65519.99, 65520.0, 1e300, 2.0**-25, 5e-324]
+    x = np.concatenate([exact, ties, np.nextafter(ties, 1), np.nextafter(ties, -1), some, edges])
+    found = np.empty(x.size, np.uint16)
+    own.narrow(x.ctypes, found.ctypes, ctypes.c_long(x.size))
+    with np.errstate(over="ignore"):
+        right = x.astype(np.float16)
+    np.testing.assert_array_equal(found.view(np.float16), right)
+    numbers = ~np.isnan(right)
+    np.testing.assert_array_equal(found[numbers], right.view(np.uint16)[numbers])
+
+
 def test_its_sources_have_no_type_of_another_size_there(cnn: tuple[CompileReport, Path]) -> None:
     text = member(cnn[1], "source/model.c").decode()
     assert "long long first, last" in text
@@ -126,8 +191,7 @@ def test_the_example_in_c_maps_the_weights_where_they_lie_and_says_why_it_cannot
     with zipfile.ZipFile(cnn[1]) as archive:
         archive.extractall(tmp_path)
     command = find_toolchain("", "x86_64", WINDOWS.name).command
-    # As libraries are linked: for other flags Zig builds Windows' C library once more.
-    flags = ("-s", "-fno-sanitize=undefined", "-o", "example.exe")
+    flags = ("-s", "-fno-sanitize=undefined", "-o", "example.exe")  # as users would: with the C library that Zig builds
     subprocess.run([*command, *flags, "example.c", "model.dll"], cwd=tmp_path, check=True)
 
     def said(*arguments: str) -> tuple[int, str]:

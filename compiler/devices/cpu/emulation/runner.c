@@ -185,7 +185,7 @@ static void run(void) {
     free(bytes), free(tensors);
 }
 
-int main(int count, char **arguments) {
+static int serve(int count, char **arguments) {
     if (count != 2) die("give the path of a library");
 #ifdef _WIN32
     _setmode(0, _O_BINARY), _setmode(1, _O_BINARY);
@@ -207,3 +207,13 @@ int main(int count, char **arguments) {
     if (instance) ((void (*)(tw_instance *))symbol("tw_destroy"))(instance);
     return 0;
 }
+
+#ifdef TW_ALONE
+int _configure_narrow_argv(int how);
+void mainCRTStartup(void) {
+    _configure_narrow_argv(1); /* without wildcards */
+    exit(serve(__argc, __argv));
+}
+#else
+int main(int count, char **arguments) { return serve(count, arguments); }
+#endif

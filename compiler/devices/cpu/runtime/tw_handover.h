@@ -5,11 +5,13 @@
  */
 #pragma once
 #include <math.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 #include "tw_system.h"
+#if !defined(_WIN32)
+#include <pthread.h>
+#include <sched.h>
+#endif
 
 #define SPINS_BEFORE_YIELD 4096
 #define RALLIES 9
