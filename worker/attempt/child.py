@@ -49,6 +49,7 @@ class Spec:
     walls    those of the sandbox without which nothing is done
     answers  the folder of answers to what is asked of the worker (`worker.attempt.helper_requests`); None: nothing may
              be asked
+    kept     where the worker keeps what jobs have in common; None: this one has nothing in common with others
     kernels  of `tuning`: the terms and the first tasks of another worker's search (`compiler.tuning.helpers`)
     """
 
@@ -65,6 +66,7 @@ class Spec:
     samples: tuple[tuple[str, Path], ...] = ()
     walls: tuple[str, ...] = ()
     answers: Path | None = None
+    kept: Path | None = None
     kernels: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +86,7 @@ class Spec:
             "samples": [[name, str(path)] for name, path in self.samples],
             "walls": list(self.walls),
             "answers": str(self.answers) if self.answers else None,
+            "kept": str(self.kept) if self.kept else None,
             "kernels": dict(self.kernels),
         }
 
@@ -104,6 +107,7 @@ class Spec:
             samples=tuple((name, Path(path)) for name, path in plain["samples"]),
             walls=tuple(plain["walls"]),
             answers=Path(plain["answers"]) if plain["answers"] else None,
+            kept=Path(plain["kept"]) if plain["kept"] else None,
             kernels=plain["kernels"],
         )
 
@@ -133,10 +137,14 @@ def main(arguments: list[str]) -> None:
     os.chdir(spec.scratch)
     if job_kinds.of(spec.kind).reads:
         os.nice(BEHIND_OTHERS)
+    from worker.devices import c_library
     from worker.sandbox import enter
 
-    keep = [frames_descriptor]
-    standing = enter.enter(spec.limits, spec.scratch, readable=spec.readable, keep=keep, gpu=spec.gpu)
+    library = c_library.kept(spec.options, spec.kept) if spec.kept else []
+    readable, keep = [*spec.readable, *library], [frames_descriptor]
+    standing = enter.enter(spec.limits, spec.scratch, readable=readable, keep=keep, gpu=spec.gpu)
+    for folder in library:
+        c_library.copy(folder, enter.zig_cache(spec.scratch))
     gc.set_threshold(GARBAGE)
     outbox = Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})

@@ -151,6 +151,7 @@ def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, sampl
     artifacts = sum(name != ARRAYS for name, _ in laid)
     if not job_kinds.of(claim.kind).reads and artifacts == 0:
         raise NotFound("there is no artifact left", fix="compile the model again")
+    compiled_for = kinds.find(_target(claim)) if claim.kind == job_kinds.COMPILE.name else None
     return Spec(
         kind=claim.kind,
         inputs=laid,
@@ -167,6 +168,7 @@ def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, sampl
         samples=samples,
         walls=context.walls,
         answers=place.answers if claim.kind == job_kinds.COMPILE.name and may_help(context) else None,
+        kept=place.kept if compiled_for and compiled_for.browser else None,
     )
 
 

@@ -61,6 +61,11 @@ class Folder:
         return self.path / "inputs"
 
     @property
+    def kept(self) -> Path:
+        """What workers keep for all jobs, beside their folders; no job may write there."""
+        return self.path.parent.parent / "kept"
+
+    @property
     def answers(self) -> Path:
         """Where the worker answers what the job asks; the job may read there, and not write."""
         return self.path / "answers"

@@ -61,8 +61,13 @@ WALLS: Mapping[str, str] = MappingProxyType(
 anybody could rely on."""
 
 
-_ZIG_CACHES = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
-"""Where the compiler for browsers keeps its C library, which it builds when it is first linked."""
+ZIG_CACHES = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+"""What says where Zig keeps the C library that it builds when it first links one."""
+
+
+def zig_cache(scratch: Path) -> Path:
+    """That place in the folder that a job may write."""
+    return scratch / "zig"
 
 
 def enter(
@@ -91,7 +96,7 @@ def enter(
         if "user" in standing and scratch is not None:
             _keep_temporary_files_here(scratch)
     if scratch is not None:
-        os.environ |= dict.fromkeys(_ZIG_CACHES, str(scratch / "zig"))
+        os.environ |= dict.fromkeys(ZIG_CACHES, str(zig_cache(scratch)))
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
     readable = [*_own_paths(), *readable, *(gpu_paths() if gpu else [])]
     standing += landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else [])

@@ -8,6 +8,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,21 @@ def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
     assert claim.kind == "benchmark"
     assert run(worker, claim) == "failed"
     assert office.job(lost.id).problem["code"] == "inputs_missing"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="no Zig. Fix: pip install ziglang")
+def test_a_second_job_for_browsers_finds_the_c_library_that_the_first_has_built(
+    office: Any, worker: WorkerContext
+) -> None:
+    context = dataclasses.replace(worker, queues=("wasm:simd128",))
+    upload(office)
+    first, second = (office.submit("wasm:simd128", **QUICK, compare=[], seed=seed) for seed in range(2))
+    assert run(context, claimed(context)) == "succeeded", office.job(first).problem
+    (library,) = (context.scratch / "kept").iterdir()
+    built = {path: path.stat().st_mtime_ns for path in library.rglob("*")}
+    assert run(context, claimed(context)) == "succeeded", office.job(second).problem
+    assert built == {path: path.stat().st_mtime_ns for path in library.rglob("*")}, "no job may change it"
 
 
 def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: WorkerContext) -> None:
