@@ -46,7 +46,9 @@ def page(claims: Sequence[Row], gpus: Sequence[Row], cores: Sequence[Row]) -> st
     if cores:
         parts += ["## More cores, simulated", ON_MORE, _on_cores(cores)]
     days = sorted({row["date"] for row in (*gpus, *cores)})
-    parts.append(f"Predicted on {' and '.join(days)} by `python -m bench papers`: twelve minutes of processor time.")
+    parts.append(
+        f"Predicted on {' and '.join(days)} by `python -m bench papers`: a quarter of an hour of processor time."
+    )
     return "\n\n".join(_filled(part) for part in parts) + "\n"
 
 

@@ -52,6 +52,7 @@ NETWORKS = (
     "ensemble",
     "nasnet_a_mobile",
     "nasnet_a_large",
+    "randwire_large",
 )
 EARLY, STAGES = "early_start", "stages"
 WITHOUT: Mapping[str, tuple[str, frozenset[str]]] = {
