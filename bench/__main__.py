@@ -23,6 +23,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.schedule.run",
             "every schedule of a model beside its sequential one: predicted, measured, hand-overs, search time",
         ),
+        "papers": (
+            "bench.papers.run",
+            "docs/papers.md: what the works behind Tilewright claim beside what is predicted and measured here",
+        ),
         "rewrite": (
             "bench.rewrite.run",
             "kernels per inference beside peers' layers; what each family of rules and step of fusion is worth",

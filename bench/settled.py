@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bench.stages import stages
+from bench.stages import Stages, stages
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
@@ -63,13 +63,16 @@ class Settled:
         return sum(not menu.best.cost.is_modelled for menu in self.menus)
 
 
-def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> Settled:
+def settled(
+    one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]], begun: Stages | None = None
+) -> Settled:
     """As a compilation does it that measures no kernel.
 
-    Tiles by the records, where a kernel has none by the cost model. Raises what it raises.
+    Tiles by the records, where a kernel has none by the cost model; `begun` is what the first steps made, where that is
+    there already. Raises what it raises.
     """
     known = plausible(records)
-    begun = stages(one, options, records)
+    begun = begun or stages(one, options, records)
     backend, _ = begun.backend.prepared(begun.stored, known, measure=begun.backend.target.is_here)
     setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
     on_lanes = backend.lanes if lanes > 1 else None

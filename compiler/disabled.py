@@ -1,4 +1,4 @@
-"""Passes that a compilation does without on request: rules of rewriting, and steps of fusion.
+"""Passes that a compilation does without on request: rules of rewriting and of scheduling, and steps of fusion.
 
 So one sees what a pass is worth, or which one is at fault.
 """
@@ -13,11 +13,15 @@ from compiler.fuse import STEPS
 from compiler.rewrite import Rule
 from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.rules import RULES
+from compiler.schedule import SCHEDULING
 
 
 @dataclass(frozen=True)
 class EnabledPasses:
-    """Rules and choices that are applied, in their order, and the steps of fusion that are *not* taken."""
+    """Rules and choices that are applied, in their order.
+
+    And what is *not*: the steps of fusion and the rules of scheduling that were named.
+    """
 
     rules: tuple[Rule, ...]
     choices: tuple[Rule, ...]
@@ -34,14 +38,15 @@ def families() -> tuple[str, ...]:
 
 
 def known() -> frozenset[str]:
-    """All names of rules, of their families and of steps of fusion."""
-    return frozenset((*families(), *STEPS, *(rule.name for rule in (*RULES, *CHOICES))))
+    """All names of rules, of their families, of steps of fusion and of rules of scheduling."""
+    return frozenset((*families(), *STEPS, *SCHEDULING, *(rule.name for rule in (*RULES, *CHOICES))))
 
 
 def enabled_passes(without: Sequence[str]) -> EnabledPasses:
     """Everything but what is named.
 
-    A name stands for all rules of a subject, for one rule, for a step of fusion, or for each of these that has it.
+    A name stands for all rules of a subject, for one rule, for a step of fusion, a rule of scheduling, or for each of
+    these that has it.
     Raises OptionsError for a name that nothing has.
     """
     names = frozenset(without)
@@ -49,10 +54,11 @@ def enabled_passes(without: Sequence[str]) -> EnabledPasses:
         rules = [rule.name for rule in (*RULES, *CHOICES)]
         raise OptionsError(
             f"without names {unknown[0]!r}, which is neither a rule nor a step of fusion",
-            fix=f"use steps of fusion ({', '.join(STEPS)}), families of rules ({', '.join(families())}), "
+            fix=f"use steps of fusion ({', '.join(STEPS)}), rules of scheduling ({', '.join(SCHEDULING)}), "
+            f"families of rules ({', '.join(families())}), "
             f"or single rules ({', '.join(rules)})",
         )
-    return EnabledPasses(_others(RULES, names), _others(CHOICES, names), names & {*STEPS})
+    return EnabledPasses(_others(RULES, names), _others(CHOICES, names), names & {*STEPS, *SCHEDULING})
 
 
 def _others(rules: Iterable[Rule], names: frozenset[str]) -> tuple[Rule, ...]:

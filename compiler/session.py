@@ -32,7 +32,7 @@ ALONE_S = 0.5
 class Session:
     """The job, what is known, and who hears of it. `backend` knows more of its device once that was measured.
 
-    kept      rules, choices and steps of fusion that are not left out
+    kept      rules, choices, steps of fusion and rules of scheduling that are not left out
     records   those there were, and those of this run
     measures  whether the job grants any measuring
     place     a folder where files may be put meanwhile

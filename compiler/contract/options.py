@@ -240,8 +240,8 @@ class CompileOptions(Refusing):
     )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
-        description="names of rewrite rules, families of rules and steps of fusion to disable; order and repetition "
-        "have no effect",
+        description="names of rewrite rules, families of rules, steps of fusion and rules of scheduling to disable; "
+        "order and repetition have no effect",
         examples=[["weights"]],
     )
     devices: Annotated[tuple[StrictStr, ...], LATER] = Field(

@@ -37,11 +37,13 @@ def schedule(
     regions: Regions | None = None,
     clock: StageClock | None = None,
     resident_blocks: ResidentBlocks | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> tuple[Found, ...]:
     """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
     `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of
     the calls that it reads from. `clock` times stages on the device, where they are searched.
+    What `without` names of SCHEDULING is not applied.
 
     `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
     `sequential`   no kernels run concurrently, each may be split over the lanes: on one lane or all, whichever is
@@ -55,8 +57,8 @@ def schedule(
     `resident_blocks` also those of persistent kernels.
     """
     if joint_launch is not None:
-        return on_gpu(kernels, menus, joint_launch, scheduler, resident_blocks)
-    search = _Search(Instance.of(kernels, menus, lanes, costs, regions), menus, lanes, costs)
+        return on_gpu(kernels, menus, joint_launch, scheduler, resident_blocks, without)
+    search = _Search(Instance.of(kernels, menus, lanes, costs, regions), menus, lanes, costs, without)
     alone, *split = [search.in_turn(count) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
     if scheduler == "sequential" or lanes == 1:
@@ -94,6 +96,7 @@ class _Search:
     menus: Sequence[Menu]
     lanes: int
     costs: LaneCosts
+    without: frozenset[str]
 
     def in_turn(self, lanes: int) -> Found:
         begin = time.perf_counter()
@@ -124,7 +127,12 @@ class _Search:
     def side_by_side(self, scheduler: str, clock: StageClock | None) -> Iterator[Found]:
         """Independent kernels run concurrently, as one scheduler places them, or as every one does."""
         problem, measured = self.instance.problem, self.instance.stage_seconds(clock) if clock else None
-        for one in candidates(problem, measured) if scheduler == "auto" else named(problem, scheduler, measured):
+        every = (
+            candidates(problem, measured, self.without)
+            if scheduler == "auto"
+            else named(problem, scheduler, measured, self.without)
+        )
+        for one in every:
             begin = time.perf_counter() - one.seconds
             yield self._found(self.instance.plan(one.name, one.placed), begin)
 

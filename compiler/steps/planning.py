@@ -153,6 +153,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         regions=scheduled.regions,
         clock=clock,
         resident_blocks=resident_blocks,
+        without=session.kept.without_steps,
     )
     if clock:
         clock.done()
@@ -265,7 +266,12 @@ def _there(scheduled: Scheduled, session: Session) -> _There | None:
     clock = _clock(there, session, None, lambda records: None)
 
     def found(scheduler: str) -> tuple[Found, ...]:
-        return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
+        return schedule(
+            *(there.kernels, there.menus, there.lanes, costs, scheduler),
+            regions=there.regions,
+            clock=clock,
+            without=session.kept.without_steps,
+        )
 
     def seconds(plan: Plan) -> float:
         """Whoever made it, task by task."""

@@ -13,6 +13,7 @@ from compiler.devices.kinds import profiles
 from compiler.disabled import enabled_passes
 from compiler.fuse import STEPS
 from compiler.prove.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
+from compiler.schedule import SCHEDULING
 from tests.docs.options_table import PAGES, written
 from tests.docs.pages import DOCS, blocks, first_cells
 
@@ -116,7 +117,7 @@ def test_the_stated_limits_are_those_of_the_code() -> None:
 
 
 def test_every_step_of_fusion_is_named_and_every_rule_that_is_named_exists() -> None:
-    assert all(f"`{step}`" in PAGE for step in STEPS)
+    assert all(f"`{step}`" in PAGE for step in (*STEPS, *SCHEDULING))
     for text in re.findall(r"'({\"without\".*?})'", PAGE):
         enabled_passes(json.loads(text)["without"])
 

@@ -55,6 +55,9 @@ its stream, a small copy by the driver, and the core's copy to page-locked memor
 class CudaTarget:
     """One kind of GPU, by the architecture that its code is compiled for. Numbers are those of one well-known product.
 
+    A target that is named after a product is for that one alone: its plan is made for as many multiprocessors. Its code
+    runs on every GPU of the architecture, and none is measured as such a target.
+
     architecture      what NVRTC is asked for; `sm_90a` where kernels use what only that architecture has
     multiprocessors   how many there are; the next four are limits of one
     shared_bytes      shared memory of a multiprocessor; `block_shared_bytes` the most that one block may ask for
@@ -122,7 +125,7 @@ class CudaTarget:
     @property
     def capability(self) -> tuple[int, int]:
         """Major and minor compute capability."""
-        number = int(self.name.rpartition("_")[2])
+        number = int(self.architecture.removeprefix("sm_").rstrip("a"))
         return number // 10, number % 10
 
     @property
@@ -174,6 +177,12 @@ PROFILES: tuple[CudaTarget, ...] = (
     CudaTarget(
         *("cuda:sm_86", "sm_86", "A10", 72, 1536, 16, 100 * KIB, 99 * KIB, 6 * MIB, 24 * GIB),
         *(600.0, 2000.0, 1.69, 128, 512),
+    ),
+    # NVIDIA, "Ampere GA102 GPU architecture", 2.1 (2021), appendix A: boost clock, bytes, multiply-adds with sums in
+    # fp32; what its second-level cache gives is not published: as much for each multiprocessor as on an A10
+    CudaTarget(
+        *("cuda:rtx3090", "sm_86", "GeForce RTX 3090", 82, 1536, 16, 100 * KIB, 99 * KIB, 6 * MIB, 24 * GIB),
+        *(936.0, 2300.0, 1.695, 128, 256),
     ),
     CudaTarget(
         *("cuda:sm_89", "sm_89", "L4", 58, 1536, 24, 100 * KIB, 99 * KIB, 48 * MIB, 24 * GIB),
@@ -234,8 +243,11 @@ def serving(capability: tuple[int, int]) -> CudaTarget | None:
     able = [
         one
         for one in PROFILES
-        if one.capability == capability
-        or (one.capability[0] == major and one.capability[1] < minor and not one.architecture.endswith("a"))
+        if one.name.removeprefix("cuda:") in one.architecture
+        and (
+            one.capability == capability
+            or (one.capability[0] == major and one.capability[1] < minor and not one.architecture.endswith("a"))
+        )
     ]
     return max(able, key=lambda one: one.capability, default=None)
 

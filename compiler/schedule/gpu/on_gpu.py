@@ -26,15 +26,15 @@ from compiler.schedule.gpu.launch_modes import JointLaunch, LaunchMode, launch_m
 from compiler.schedule.gpu.launches import GROWTHS, shared_launches
 from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.schedule.gpu.slots import NEEDS, TIES, SlotRules, early_slots
-from compiler.schedule.gpu.stages import stage_launches
+from compiler.schedule.gpu.stages import CHAINS, stage_launches
 from compiler.schedule.gpu.streams import crossings, streams
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.found import Found
+from compiler.schedule.rules import CRITICAL_FIRST, LINEAR_CLUSTERS, RUNS_ALONE
 
 SEQUENTIAL, SHARED, PERSISTENT = "sequential", "shared launches", "persistent"
 MARGIN = 0.9
 """Of the time of what is simpler: what is less than this by prediction is worth the risk that the prediction errs."""
-RULES = tuple(SlotRules(need, tie) for need in NEEDS for tie in TIES)
 
 
 def on_gpu(
@@ -43,13 +43,15 @@ def on_gpu(
     joint_launch: JointLaunch,
     scheduler: str = "auto",
     resident_blocks: ResidentBlocks | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> tuple[Found, ...]:
     """Plans, the sequential one first and then by predicted time; of equal graphs one.
 
     One of them is `trusted` (docs/decisions). `scheduler` is as for `schedule`; what is not `auto` gives one plan: that
     of this scheduler, or the sequential one if that is predicted faster. A persistent kernel is never trusted.
+    What `without` names of `compiler.schedule.rules` is not applied.
     """
-    device = _Device(kernels, menus, joint_launch, resident_blocks)
+    device = _Device(kernels, menus, joint_launch, resident_blocks, without)
     first, *others = _timed(device.named(scheduler))
     others.sort(key=lambda one: one.graph.predicted_s)
     if scheduler != "auto":
@@ -105,8 +107,10 @@ class _Device:
         menus: Sequence[Menu],
         joint_launch: JointLaunch,
         resident_blocks: ResidentBlocks | None,
+        without: frozenset[str],
     ) -> None:
         self.joint_launch, self.resident_blocks = joint_launch, resident_blocks
+        self.rules, self.lengths = _slot_rules(without), CHAINS[:1] if LINEAR_CLUSTERS in without else CHAINS
         self.before = predecessors(kernels)
         self.options = [_fastest_first(menu) for menu in menus]
         self.launched = [call for call, every in enumerate(self.options) if every[0].tiles]
@@ -121,10 +125,10 @@ class _Device:
             yield "streams", self._graph(singles, as_read(singles, self.before))
             yield "shared on streams", min((self._beside(one) for one in self.shared), key=_predicted)
         if scheduler in ("auto", "early_start"):
-            tried = [(f"early_start {rules.tie}", self._early(rules)) for rules in RULES]
+            tried = [(f"early_start {rules.tie}", self._early(rules)) for rules in self.rules]
             yield min(tried, key=lambda one: one[1].predicted_s)
         if scheduler in ("auto", "stages"):
-            yield "stages", self._beside(stage_launches(self.before, self.launched, self.load))
+            yield "stages", self._beside(stage_launches(self.before, self.launched, self.load, self.lengths))
         if scheduler in ("auto", PERSISTENT) and (persistent := self._persistent()):
             yield PERSISTENT, min(persistent, key=_predicted)
 
@@ -206,7 +210,7 @@ class _Device:
         if not all(options):
             return []
         at = {call: number for number, call in enumerate(self.launched)}
-        orders = ([*self.launched], [launch[0] for launch in self._early(SlotRules()).launches])
+        orders = ([*self.launched], [launch[0] for launch in self._early(self.rules[0]).launches])
         found = []
         for end in (0, -1):
             taken = {call: every[end] for call, every in zip(self.launched, options, strict=True)}
@@ -224,6 +228,12 @@ class _Device:
         load = self.joint_launch([(call, variant)])
         assert load is not None, "a call alone has a launch"
         return load
+
+
+def _slot_rules(without: frozenset[str]) -> list[SlotRules]:
+    needs = [need for need in NEEDS if (need == "nothing") is (RUNS_ALONE in without)]
+    ties = [tie for tie in TIES if not (tie == "critical" and CRITICAL_FIRST in without)]
+    return [SlotRules(need, tie) for need in needs for tie in ties]
 
 
 def _fastest_first(menu: Menu) -> list[Variant]:

@@ -74,9 +74,9 @@ def depth(before: Before) -> int:
     return round(max(ways_to_the_end(before, [1.0] * len(before)), default=0.0))
 
 
-Need = Literal["slots", "share"]
+Need = Literal["slots", "share", "nothing"]
 Tie = Literal["critical", "smallest", "order"]
-NEEDS: tuple[Need, ...] = ("slots", "share")
+NEEDS: tuple[Need, ...] = ("slots", "share", "nothing")
 TIES: tuple[Tie, ...] = ("critical", "smallest", "order")
 
 
@@ -84,7 +84,8 @@ TIES: tuple[Tie, ...] = ("critical", "smallest", "order")
 class SlotRules:
     """The switches of `early_slots`.
 
-    need  what a launch takes of the device: the block slots that it fills, or the multiprocessors that it keeps at work
+    need  what a launch takes of the device: the block slots that it fills, the multiprocessors that it keeps at work,
+          or nothing: it waits for no room
     tie   which of the calls that can begin at the same time goes first: that with the longest way to the end, that
           which needs least (Opara: Chen et al., "Opara: Exploiting operator parallelism for expediting DNN inference on
           GPUs", 2023), or the first in the graph
@@ -166,7 +167,7 @@ class _EarlySlots:
 
     def _need(self, call: int, option: int) -> float:
         load = self.options[call][option]
-        return min(load.slots if self.rules.need == "slots" else load.share, 1.0)
+        return min({"slots": load.slots, "share": load.share, "nothing": 0.0}[self.rules.need], 1.0)
 
     def _best(self, call: int) -> Slotted:
         found = [self._under(call, option) for option in range(len(self.options[call]))]

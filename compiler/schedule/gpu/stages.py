@@ -25,14 +25,17 @@ PRUNINGS = (Pruning(3, 8), Pruning(2, 4), Pruning(1, 4))
 MOST_ENDINGS = 3_000
 """Each is simulated, twice where it can be merged."""
 CHAINS = (1, 2, 4)
-"""The most calls of a cluster that are one node."""
+"""The most calls of a cluster that are one node; with 1, the first, nodes are calls."""
 
 
-def stage_launches(before: Sequence[Sequence[int]], launched: Sequence[int], loads: Loads) -> list[Launch]:
+def stage_launches(
+    before: Sequence[Sequence[int]], launched: Sequence[int], loads: Loads, lengths: Sequence[int] = CHAINS
+) -> list[Launch]:
     """The `launched` calls in launches, in an order in which they may run.
 
     They are those of the stages that are predicted to take least. `before` are all calls' predecessors; a call that is
-    not launched has nothing to do, and none waits for it. Equal blocks are searched once.
+    not launched has nothing to do, and none waits for it. Equal blocks are searched once. `lengths` are the most calls
+    of a cluster that are tried as one node.
     """
     at = {call: number for number, call in enumerate(launched)}
     inner = tuple(tuple(sorted(at[one] for one in before[call] if one in at)) for call in launched)
@@ -44,7 +47,7 @@ def stage_launches(before: Sequence[Sequence[int]], launched: Sequence[int], loa
         part = whole.part(block)
         calls = [launched[number] for number in block]
         if part not in solved:
-            solved[part] = _Search(part, calls, loads).launches()
+            solved[part] = _Search(part, calls, loads, lengths).launches()
         for launch in solved[part]:
             found += _legal(tuple(calls[number] for number in launch), loads)
     return found
@@ -64,21 +67,21 @@ def _load(loads: Loads, launch: Launch) -> LaunchLoad:
 class _Search:
     """One block: `calls` are its calls' numbers in the whole, by which they are asked for."""
 
-    def __init__(self, block: Problem, calls: Sequence[int], loads: Loads) -> None:
-        self.block, self.calls, self.loads = block, calls, loads
+    def __init__(self, block: Problem, calls: Sequence[int], loads: Loads, lengths: Sequence[int]) -> None:
+        self.block, self.calls, self.loads, self.lengths = block, calls, loads, lengths
         self.known: dict[Stage, tuple[float, list[Launch]]] = {}
 
     def launches(self) -> list[Launch]:
         """Of the stages found on clusters of several lengths those that take least."""
         chains = linear_clusters(self.block)
-        tried = dict.fromkeys(tuple(pieces(self.block, chains, most)) for most in CHAINS)
+        tried = dict.fromkeys(tuple(pieces(self.block, chains, most)) for most in self.lengths)
         found = [one for nodes in tried if (one := self._stages(nodes)) is not None]
         if found:
             best = min(found, key=lambda one: sum(self._best(stage)[0] for stage in one))
             return [launch for stage in best for launch in self._best(stage)[1]]
         joined: list[Launch] = []
         for part in halves(self.block.before, tuple(self.block.calls)):
-            inner = _Search(self.block.part(part), [self.calls[call] for call in part], self.loads)
+            inner = _Search(self.block.part(part), [self.calls[call] for call in part], self.loads, self.lengths)
             joined += [tuple(part[call] for call in launch) for launch in inner.launches()]
         return joined
 

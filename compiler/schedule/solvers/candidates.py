@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compiler.schedule.problem import Placed, Problem, makespan, timed
+from compiler.schedule.rules import CRITICAL_FIRST, LINEAR_CLUSTERS, RUNS_ALONE
 from compiler.schedule.solvers.allotment import allotment
 from compiler.schedule.solvers.beam import BEGUN, MOST_BEGUN, beam
 from compiler.schedule.solvers.critical_path import critical_path_list
@@ -14,7 +15,7 @@ from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.descent import Budget, descent, with_counts
 from compiler.schedule.solvers.early_start import Rules, early_start
 from compiler.schedule.solvers.refined import StageSeconds
-from compiler.schedule.solvers.stage_schedule import blocks, greedy_schedule, stage_schedule
+from compiler.schedule.solvers.stage_schedule import CHAINS, blocks, greedy_schedule, stage_schedule
 
 Schedule = tuple[Placed, ...]
 
@@ -39,8 +40,12 @@ class Candidate(NamedTuple):
     predicted_s: float
 
 
-def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[Candidate]:
+def candidates(
+    problem: Problem, measured: StageSeconds | None = None, without: frozenset[str] = frozenset()
+) -> list[Candidate]:
     """The shortest by prediction first; of equal schedules one. Stages are measured where `measured` is given.
+
+    What `without` names of `compiler.schedule.rules` is not applied.
 
     `early_start ...`  list scheduling, with its switches; `early_start beam` looks ahead in each block
     `allotted`         list scheduling with as many lanes for each call as critical path and area give it
@@ -51,7 +56,7 @@ def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[C
     `descent`          lanes and order of each block changed as long as that shortens it, then list scheduling or
                        blocks, whichever is shorter
     """
-    found = [_timed(problem, name, search) for name, search in _searches(problem, measured)]
+    found = [_timed(problem, name, search) for name, search in _searches(problem, measured, without)]
     known = [one.placed for one in found]
     before = sum(one.seconds for one in found)
     found.append(_timed(problem, "blocks", lambda: best_of_blocks(problem, known), before))
@@ -63,20 +68,30 @@ def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[C
     return sorted(first.values(), key=lambda one: one.predicted_s)
 
 
-def named(problem: Problem, scheduler: str, measured: StageSeconds | None = None) -> list[Candidate]:
+def named(
+    problem: Problem,
+    scheduler: str,
+    measured: StageSeconds | None = None,
+    without: frozenset[str] = frozenset(),
+) -> list[Candidate]:
     """What one scheduler finds; list scheduling finds one schedule for each of its switches."""
-    searches = _searches(problem, measured)
+    searches = _searches(problem, measured, without)
     return [_timed(problem, name, search) for name, search in searches if name.startswith(scheduler)]
 
 
-def _searches(problem: Problem, measured: StageSeconds | None) -> list[tuple[str, Callable[[], Schedule]]]:
+def _searches(
+    problem: Problem, measured: StageSeconds | None, without: frozenset[str]
+) -> list[tuple[str, Callable[[], Schedule]]]:
+    critical, alone = CRITICAL_FIRST not in without, RUNS_ALONE not in without
+    lengths = CHAINS[:1] if LINEAR_CLUSTERS in without else CHAINS
+    rules = [one for one in RULES if critical >= one[1].critical_first and alone >= (not one[1].fill)]
     return [
-        *((name, _of(early_start, problem, switches)) for name, switches in RULES),
+        *((name, _of(early_start, problem, switches)) for name, switches in rules),
         ("early_start beam", lambda: beam_in_blocks(problem)),
-        ("allotted", lambda: early_start(problem, Rules(fill=False), allotment(problem))),
+        ("allotted", lambda: early_start(problem, Rules(critical, fill=False), allotment(problem))),
         ("critical path", lambda: critical_path_list(problem)),
         ("greedy", lambda: greedy_schedule(problem)),
-        ("stages", lambda: stage_schedule(problem, measured=measured)),
+        ("stages", lambda: stage_schedule(problem, measured=measured, lengths=lengths)),
     ]
 
 

@@ -21,7 +21,7 @@ MOST_ENDINGS = 20_000
 MOST_CALLS = 48
 """Larger blocks are cut where few tensors are live before anything is tried."""
 CHAINS = (1, 2, 4, 64)
-"""The most calls of a cluster that are kept together; with 1 the nodes are the calls themselves."""
+"""The most calls of a cluster that are kept together; with 1, the first, the nodes are the calls themselves."""
 
 Latencies = Callable[[Problem], Latency]
 """For a block what its stages are predicted to take, their groups made of calls of the block."""
@@ -33,10 +33,13 @@ def shared_lanes(block: Problem) -> Latency:
 
 
 def stage_schedule(
-    problem: Problem, latencies: Latencies = shared_lanes, measured: StageSeconds | None = None
+    problem: Problem,
+    latencies: Latencies = shared_lanes,
+    measured: StageSeconds | None = None,
+    lengths: Sequence[int] = CHAINS,
 ) -> tuple[Placed, ...]:
     """The schedule whose stages take least: by measurements where there are any, else by prediction."""
-    return placed_stages(problem, staged(problem, latencies, measured))
+    return placed_stages(problem, staged(problem, latencies, measured, lengths))
 
 
 def greedy_schedule(problem: Problem) -> tuple[Placed, ...]:
@@ -50,14 +53,22 @@ def greedy_schedule(problem: Problem) -> tuple[Placed, ...]:
     return placed_stages(problem, by_depth)
 
 
-def staged(problem: Problem, latencies: Latencies = shared_lanes, measured: StageSeconds | None = None) -> list[Stage]:
-    """The stages of a whole problem; equal blocks have equal stages, and are measured once."""
+def staged(
+    problem: Problem,
+    latencies: Latencies = shared_lanes,
+    measured: StageSeconds | None = None,
+    lengths: Sequence[int] = CHAINS,
+) -> list[Stage]:
+    """The stages of a whole problem; equal blocks have equal stages, and are measured once.
+
+    `lengths` are the most calls of a cluster that are tried as one node.
+    """
     solved: dict[Problem, Sequence[Stage]] = {}
     found: list[Stage] = []
     for calls in blocks(problem):
         block = problem.part(calls)
         if block not in solved:
-            solved[block] = _solved(block, calls, latencies, measured)
+            solved[block] = _solved(block, calls, latencies, measured, lengths)
         found += _renamed(solved[block], calls)
     return found
 
@@ -75,14 +86,14 @@ def blocks(problem: Problem) -> Iterator[tuple[int, ...]]:
 
 
 def _solved(
-    block: Problem, calls: Sequence[int], latencies: Latencies, measured: StageSeconds | None
+    block: Problem, calls: Sequence[int], latencies: Latencies, measured: StageSeconds | None, lengths: Sequence[int]
 ) -> Sequence[Stage]:
     """The stages of a block, which is made of `calls` of the whole.
 
     A block that is too wide for the search is cut in halves.
     """
     chains = linear_clusters(block)
-    tried = dict.fromkeys(tuple(pieces(block, chains, most)) for most in CHAINS)
+    tried = dict.fromkeys(tuple(pieces(block, chains, most)) for most in lengths)
     searches = [search for nodes in tried if (search := _search(block, nodes)) is not None]
     if not searches:
         parts = halves(block.before, tuple(block.calls))
@@ -91,7 +102,7 @@ def _solved(
         return [
             stage
             for part, named in each
-            for stage in _renamed(_solved(block.part(part), named, latencies, measured), part)
+            for stage in _renamed(_solved(block.part(part), named, latencies, measured, lengths), part)
         ]
     predicted = latencies(block)
     if measured is None:

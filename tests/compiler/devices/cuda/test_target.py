@@ -39,3 +39,12 @@ def test_a_gpu_that_runs_no_profiles_code_is_refused(capability: tuple[int, int]
     assert serving(capability) is None
     with pytest.raises(TargetUnavailable, match="which no target is for"):
         resolve("cuda", gpu(*capability))
+
+
+def test_a_target_named_after_a_product_is_for_that_one_and_never_measured() -> None:
+    """What a driver says of the GPU that is here comes with the architecture's name."""
+    of_product, of_architecture = resolve("cuda:rtx3090", gpu(8, 6)), resolve("cuda:sm_86")
+    assert (of_product.capability, of_product.multiprocessors, of_product.is_here) == ((8, 6), 82, False)
+    assert of_product.architecture == of_architecture.architecture
+    teraflops = of_product.ceilings(1).flop_per_s / 1e12
+    assert teraflops == pytest.approx(35.6, rel=0.01), "as the data sheet has it"

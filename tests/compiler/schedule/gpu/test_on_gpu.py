@@ -258,3 +258,22 @@ def test_where_there_is_no_room_a_call_runs_under_the_variant_that_leaves_some()
     found = {one.plan.scheduler.split()[0]: one.plan for one in found_for(kernels, menus, joint_launch)}  # type: ignore[arg-type]
     assert sorted(tile.algorithm for tile, _ in found["early_start"].tiles) == ["a", "a", "b"]
     assert found["early_start"].predicted_s < found["streams"].predicted_s < found[SEQUENTIAL].predicted_s
+
+
+def test_rules_of_scheduling_are_left_out_by_name() -> None:
+    """Two launches of 0.6 of the device each, beside one of a longer branch that would hold the short ones up."""
+    kernels, menus = branches()
+
+    def early(*without: str) -> Plan:
+        found = schedule(
+            *(kernels, menus, 1, LaneCosts(), "early_start"), joint_launch=device(1, 0.6), without=frozenset(without)
+        )
+        return found[0].plan
+
+    def waits(plan: Plan) -> int:
+        return sum(len(task.waits) for task in plan.tasks)
+
+    assert "critical" not in early("critical_first").scheduler
+    assert waits(early("runs_alone")) == 1, "launches wait for what they read alone: the join has two branches"
+    with_room = early()
+    assert with_room.scheduler == SEQUENTIAL or waits(with_room) > 1, "no two launches fit the device together"

@@ -6,6 +6,7 @@ from compiler.ir.plan import ended_before
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Placed, Problem, makespan, timed, verify_schedule
 from compiler.schedule.solvers.candidates import Candidate, best_of_blocks, candidates, named
+from compiler.schedule.solvers.stage_schedule import stage_schedule
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
 from tests.seeds import each
 
@@ -81,3 +82,27 @@ def test_blocks_take_each_block_from_where_it_ends_first() -> None:
     """Two branches, then a call that can be split, each best in another schedule."""
     problem = Problem(((), (0,), (0,), (1, 2), (3,)), ((1.0,), (4.0, 3.5), (4.0, 3.5), (1.0,), (8.0, 4.0)), lanes=2)
     assert makespan(best_of_blocks(problem, [one.placed for one in candidates(problem)])) == 1.0 + 4.0 + 1.0 + 4.0
+
+
+def test_rules_of_scheduling_are_left_out_by_name() -> None:
+    """Of each scheduler those schedules are found that the rest of the rules allows."""
+    problem = random_problem(5, most=9, lanes=4)
+
+    def names(*without: str) -> set[str]:
+        return {one.name for one in named(problem, "early_start", without=frozenset(without))} - {"early_start beam"}
+
+    assert names() == {"early_start", "early_start in order", "early_start alone", "early_start in order, alone"}
+    assert names("critical_first") == {"early_start in order", "early_start in order, alone"}
+    assert names("runs_alone") == {"early_start", "early_start in order"}
+    assert names("critical_first", "runs_alone") == {"early_start in order"}
+
+
+def test_without_linear_clusters_stages_are_searched_on_single_calls() -> None:
+    def stages(problem: Problem, *without: str) -> tuple[Placed, ...]:
+        return named(problem, "stages", without=frozenset(without))[0].placed
+
+    problem = random_problem(5, most=20, lanes=4)
+    alone = stages(problem, "linear_clusters")
+    verify_schedule(problem, alone)
+    assert alone == stage_schedule(problem, lengths=(1,))
+    assert alone != stages(problem), "chains of calls are nodes where there are too many endings of calls"

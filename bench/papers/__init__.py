@@ -1,0 +1,1 @@
+"""`python -m bench papers`: what the works behind Tilewright claim beside what is had here, as a page."""
