@@ -58,8 +58,8 @@ int tw_trace(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double 
  * instance was created: 0 where nothing was measured, because no choice depended on it; infinity where the lanes had no two cores. */
 int tw_plan(const tw_instance *instance, double *handover_s);
 void tw_destroy(tw_instance *instance);
-/* Of models on CPUs under Linux, since version 3; older libraries lack it. Instances of one library share their threads, but for pinned ones;
- * with this, so do those of several libraries in one process: `pool` is what the first of them gave for NULL, or NULL. `threads` is how
+/* Of models on CPUs under Linux, since version 3; older libraries lack it. Instances of one library share their threads, and the memory
+ * of runs, but for pinned ones; with this, so do those of several libraries in one process: `pool` is what the first of them gave for NULL, or NULL. `threads` is how
  * many of the process may be at work, callers included; 0: as many as it has cores. Returns the pool; NULL, and the library's threads stay
  * its own, if the pool is of another version, the library has instances already, or memory ends. To be called before tw_create, by one
  * thread at a time. A pool lives as long as the process; with the last instance of a library its threads end. */

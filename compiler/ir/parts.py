@@ -22,6 +22,10 @@ from compiler.ir.tile import Tile
 
 SLOTS = 2
 """Of an edge between parts that do every frame: one is written while the other one is read."""
+AHEAD_S = 1e-2
+"""For how long replicas have work while the caller's thread waits for a core: some slices of the system's scheduler."""
+MOST_FRAMES = 32
+"""In flight for that: each has copies of the model's inputs."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,16 @@ class Parts:
 
     @property
     def frames(self) -> int:
-        """In flight at most: two rounds of turns for each stage, and one frame for the caller to prepare."""
-        return SLOTS * sum({part.calls: part.turns.every for part in self.parts}.values()) + 1
+        """In flight at most: two rounds of turns for each stage, and one frame for the caller to prepare.
+
+        Replicas of the whole model, which wait for nothing but frames, have up to MOST_FRAMES if these take no longer
+        than AHEAD_S by what is predicted. Stages wait for each other's slots, and more frames do not help them.
+        """
+        every = {part.calls: part.turns.every for part in self.parts}
+        least = SLOTS * sum(every.values()) + 1
+        if len(every) > 1 or not self.period_s:
+            return least
+        return max(least, int(min(MOST_FRAMES, AHEAD_S / self.period_s)))
 
     @property
     def unpredicted(self) -> Parts:

@@ -27,7 +27,7 @@ from compiler.steps.building import Front
 from compiler.steps.proving import AGREE_SECONDS, Case, in_declared_types
 
 FRAMES = 24
-"""Streamed to see that frames keep apart, each with inputs of its own."""
+"""Streamed to see that frames keep apart, each with inputs of its own; more where more may be in flight."""
 NO_MORE: Mapping[str, Sequence[np.ndarray]] = MappingProxyType({})
 JUDGED = 3
 """Of frames that carry states, those in a row that the reference is evaluated for, if it is fast."""
@@ -147,9 +147,11 @@ def _demand_apart(model: Model, of: int, carried: Mapping[str, str]) -> list[dic
 
     By itself through the same parts: the program of one device may have other bits, since a C compiler is free to
     contract products and sums in its own way in each library. Whole rounds `of` turns, so that a frame has the same
-    turn both times. States are zeros at first; single frames are given them, and those in flight carry them.
+    turn both times, and more than may be in flight, so that what they have is used again. States are zeros at first;
+    single frames are given them, and those in flight carry them.
     """
-    given = [model.random_inputs(seed) for seed in range(ceil(FRAMES / of) * of)]
+    count = max(FRAMES, model.manifest["stream"]["frames"] + of)
+    given = [model.random_inputs(seed) for seed in range(ceil(count / of) * of)]
     states = {name: np.zeros_like(given[0][name]) for name in carried.values()}
     alone = []
     for number, inputs in enumerate(given):

@@ -170,13 +170,16 @@ class _Seat:
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
         self._takes: list[Array] = []
+        self._places: list[int] = []
         self.taken, in_shapes = _tensors(binding.program_inputs)
         self.filled, out_shapes = _tensors(binding.program_outputs)
         self._shapes = (in_shapes, out_shapes)
 
     def copied(self, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
         """Inputs, in arrays of its own; None stays what it is."""
-        self._takes = self._takes or [_aligned(spec) for spec in self._binding.program_inputs]
+        if not self._takes:
+            self._takes = [_aligned(spec) for spec in self._binding.program_inputs]
+            self._places = [_place_of(array) for array in self._takes]
         found: list[Array | None] = []
         for own, array in zip(self._takes, arrays, strict=True):
             if array is not None:
@@ -186,10 +189,15 @@ class _Seat:
 
     def aim(self, arrays: Sequence[Array | None], results: Sequence[Array]) -> None:
         """At inputs and outputs, which are row-major; None is a state that the frame before makes."""
-        for tensor, array in zip(self.taken, arrays, strict=False):
-            tensor.data = None if array is None else array.__array_interface__["data"][0]
+        for at, array in enumerate(arrays):
+            own = self._takes and array is self._takes[at]
+            self.taken[at].data = self._places[at] if own else None if array is None else _place_of(array)
         for tensor, array in zip(self.filled, results, strict=False):
-            tensor.data = array.__array_interface__["data"][0]
+            tensor.data = _place_of(array)
+
+
+def _place_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 class Frame:
@@ -199,6 +207,10 @@ class Frame:
         self.number = number
         self._frames, self._outputs, self._results = frames, outputs, results
         self._ended: BaseException | bool = False
+
+    def _is_there(self) -> bool:
+        """Whether it has ended, with all before it."""
+        return self._ended is not False or self._frames.work()[0] > self.number
 
     def result(self) -> dict[str, Any]:
         """Outputs by name, as of `Model.run`. Raises RunError where this frame failed, each time that it is asked."""
@@ -220,6 +232,7 @@ class Frame:
 class Stream:
     """Results of frames in the order in which these were given, with several in flight: an iterator.
 
+    It takes a frame before each result, and more until the result is there or as many are in flight as may be.
     A frame that does not fit, or fails, raises its error where its result would be; the next `next` goes on with the
     frame after it.
     """
@@ -245,6 +258,10 @@ class Stream:
                 self._waiting.append(self._submit(inputs))
             except InputError as refused:
                 self._waiting.append(refused)
+            first = self._waiting[0]
+            has_room = len(self._waiting) < self._depth
+            if has_room and (isinstance(first, Exception) or first._is_there()):  # the next frame may take long to come
+                break
         if not self._waiting:
             raise StopIteration
         first = self._waiting.popleft()

@@ -296,10 +296,10 @@ class Model:
     def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Stream:
         """Outputs by name for each of many inputs by name, with several in flight on the model's devices.
 
-        Frames are taken from the iterable when there is room for them: `depth` are in flight at most, None for as many
-        as the parts can hold. Results come in the order of the frames. An input is copied when it is taken, so that the
-        iterable may use its arrays again. What is wrong with one frame is raised where its result would be, and the
-        next call of `next` goes on. For an artifact that was compiled for several devices; raises RunError for another.
+        Frames are taken from the iterable while there is room for them and the next result is not there: `depth` are in
+        flight at most, None for as many as the parts can hold. Results come in the order of the frames. An input is
+        copied when it is taken, so that the iterable may use its arrays again. What is wrong with one frame is raised
+        where its result would be, and the next call of `next` goes on. Raises RunError for an artifact for one device.
         """
         if depth is not None and depth < 1:
             raise ValueError(f"depth is {depth}. Fix: give 1 or more, or None for as many as the parts can hold")

@@ -172,4 +172,4 @@ def _aligned(spec: TensorSpec, make: Callable[..., Array] = np.empty) -> Array:
     size = math.prod(spec.shape) * spec.numpy.itemsize
     memory = make(size + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return memory[begin : begin + size].view(spec.numpy).reshape(spec.shape)
+    return np.ndarray(spec.shape, spec.numpy, memory, begin)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -143,6 +144,27 @@ def test_an_iterable_may_use_its_arrays_again(equal: tuple[Path, CompileReport])
         for inputs, streamed in zip(given, results, strict=True):
             for output, alone in opened.run(inputs).items():
                 assert alone.tobytes() == streamed[output].tobytes()
+
+
+def test_a_result_that_is_there_does_not_wait_for_frames_that_come_slowly(equal: tuple[Path, CompileReport]) -> None:
+    with Model(equal[0]) as opened:
+        given = frames(opened, 4)
+        events: list[str] = []
+
+        def slow() -> Iterator[dict[str, np.ndarray]]:
+            for number, inputs in enumerate(given):
+                events.append(f"asked for {number}")
+                yield inputs
+                deadline = time.monotonic() + 60
+                while opened.occupancy()[0] <= number and time.monotonic() < deadline:
+                    time.sleep(0.001)
+
+        stream = opened.stream(slow())
+        for number, streamed in enumerate(stream):
+            events.append(f"had {number}")
+            for output, alone in opened.run(given[number]).items():
+                assert alone.tobytes() == streamed[output].tobytes()
+        assert all(events.index(f"had {at}") <= events.index(f"asked for {at + 1}") + 1 for at in range(3)), events
 
 
 def test_a_frame_that_does_not_fit_is_told_of_in_its_turn_and_others_go_on(equal: tuple[Path, CompileReport]) -> None:
@@ -701,6 +723,8 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
 
 class Counted:
     """A model of replicas in turn: what a frame gives depends on its turn, and with `disturbed` on who is in flight."""
+
+    manifest: ClassVar = {"stream": {"frames": 5}}
 
     def __init__(self, of: int, *, disturbed: int | None) -> None:
         self.of, self.disturbed, self.count = of, disturbed, 0

@@ -197,6 +197,8 @@ def test_for_throughput_one_device_and_a_pipeline_are_tried_and_no_replicas() ->
 class Stepping:
     """A model that adds its input to its state, and with `forgets` loses a state between frames in flight."""
 
+    manifest: ClassVar = {"stream": {"frames": 40}}
+
     def __init__(self, *, forgets: int | None) -> None:
         self.forgets = forgets
 
@@ -218,6 +220,7 @@ class Stepping:
 def test_frames_in_flight_must_carry_the_state_that_single_ones_are_given() -> None:
     carried = {"next": "h"}
     given = dividing_proof._demand_apart(cast("Any", Stepping(forgets=None)), 1, carried)
+    assert len(given) > 40, "more than may be in flight"
     assert [float(one["h"][0]) for one in given[:4]] == [0.0, 0.0, 1.0, 3.0]
     with pytest.raises(InternalError, match="frame 5 gives other bits for output 'next'"):
         dividing_proof._demand_apart(cast("Any", Stepping(forgets=5)), 1, carried)

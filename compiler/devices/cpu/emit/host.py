@@ -147,6 +147,7 @@ def _zeroed_memory(writer: Writer) -> None:
         writer.line("return memset(memory, 0, bytes);")
     writer.line("#undef aligned_alloc")
     writer.line("#define aligned_alloc zeroed_alloc")
+    writer.line("#define OWN_MEMORY 1")
     writer.line()
 
 

@@ -46,8 +46,9 @@ struct tw_instance {
     long process; /* that created it */
     int is_pinned; /* its pool is its own, and each thread has one lane */
     int threads;   /* that it may need */
-    char *arena;
-    char *scratch; /* LANES pieces */
+    size_t bytes;  /* of arena and scratch, whole pages each */
+    struct piece *piece; /* that the last run had, or this one has: both lie in it */
+    char *scratch;       /* of each lane */
     char *staging[PORTS_IN + PORTS_OUT];
     struct weights weights;
     void *bound[OPERANDS + 1];

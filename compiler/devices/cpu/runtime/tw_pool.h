@@ -1,4 +1,4 @@
-/* Pools: threads that serve the lanes of any model of a process.
+/* Pools: threads that serve the lanes of any model of a process, and the memory of their runs.
  *
  * An instance of several lanes stands in a slot of its pool while it runs, and a counter rises that idle threads watch. A thread asks each
  * instance there for a lane that no thread has, and works on it by code of the instance's library. An instance waits for no thread: what
@@ -10,12 +10,18 @@
  *
  * Each run counts itself, of one lane too. Where callers and threads at work would be more than there are cores, a thread leaves the cores to
  * the callers: it takes no lane, leaves its own after a task, and sleeps instead of spinning.
+ *
+ * Memory that a run needs while it lasts it takes out of the pool and puts back: so there are as many pieces as runs at once, each as large
+ * as the largest model that had it needs. Who has a piece has it alone, so that no lock is needed. A model that is closed frees those that
+ * nobody has.
  */
 #pragma once
 #include "tw_handover.h"
 
-#define POOL_VERSION 1 /* of the structures below: libraries of another one have pools of their own */
+#define POOL_VERSION 2 /* of the structures below: libraries of another one have pools of their own */
 #define OFFERS 30
+#define PIECES 16 /* that a pool keeps; what runs at once need beyond is freed after each */
+#define PAGE 4096
 
 struct offer {
     int (*serve)(struct offer *, int thread); /* takes lanes and works on them; 0 where none is to be had */
@@ -32,6 +38,11 @@ struct thread {
     pthread_t handle;
 };
 
+/* In a page of its own, before the memory that it tells of. */
+struct piece {
+    size_t bytes;
+};
+
 struct pool {
     long version, process;
     pthread_mutex_t mutex; /* for what follows up to `asleep`, and to sleep */
@@ -45,6 +56,7 @@ struct pool {
     _Atomic int callers, wanted; /* runs, and lanes that these offer */
     _Atomic(struct offer *) offers[OFFERS];
     _Alignas(64) _Atomic int busy; /* threads at work */
+    _Alignas(64) _Atomic(struct piece *) pieces[PIECES]; /* that nobody has */
 };
 
 static struct pool own_pool = {.version = POOL_VERSION, .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
@@ -164,6 +176,39 @@ static int start_threads(struct pool *pool, int wanted, int core_beside) {
         atomic_fetch_add(&pool->threads, 1);
     }
     return 0;
+}
+
+/* Puts a piece back. */
+static void give_piece(struct pool *pool, struct piece *piece) {
+    for (int slot = 0; slot < PIECES; slot++) {
+        struct piece *none = NULL;
+        if (!atomic_load_explicit(&pool->pieces[slot], memory_order_relaxed) && atomic_compare_exchange_strong(&pool->pieces[slot], &none, piece)) return;
+    }
+    free(piece);
+}
+
+/* A piece of at least `bytes`, where it may be the one that was `last` had, whose content may be in this core's cache; NULL: out of memory. */
+static struct piece *take_piece(struct pool *pool, size_t bytes, struct piece *last) {
+    struct piece *small = NULL, *found = NULL;
+    for (int turn = last ? 0 : 1; turn < 2 && !found; turn++)
+        for (int slot = 0; slot < PIECES && !found; slot++) {
+            struct piece *one = atomic_load_explicit(&pool->pieces[slot], memory_order_relaxed);
+            if (!one || (!turn && one != last) || !atomic_compare_exchange_strong(&pool->pieces[slot], &one, NULL)) continue;
+            if (one->bytes >= bytes) found = one;
+            else if (small) give_piece(pool, one);
+            else small = one;
+        }
+    if (small && found) give_piece(pool, small);
+    if (found) return found;
+    free(small);
+    if (!(found = aligned_alloc(PAGE, PAGE + bytes))) return NULL;
+    found->bytes = bytes;
+    return found;
+}
+
+/* Frees the pieces that nobody has. */
+static void free_pieces(struct pool *pool) {
+    for (int slot = 0; slot < PIECES; slot++) free(atomic_exchange(&pool->pieces[slot], NULL));
 }
 
 /* How many cores this process may use, many where that is unknown. */

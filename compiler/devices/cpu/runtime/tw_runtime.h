@@ -10,12 +10,17 @@
  *       lanes, arena_bytes
  *   LANES, TASKS                         the most that a plan has
  *   WEIGHT_BYTES, SCRATCH_BYTES, cpu_is_missing()
+ *   OWN_MEMORY                           where it is: arena and scratch keep what an earlier run left, or begin as zeros
  *
  * Where there is a choice between plans, the hand-over between the caller's thread and that of lane 1 is measured when an instance is
  * created. Lanes are in tw_lanes.h, their threads in tw_pool.h.
  */
 #include "tw_host.h"
 #include "tw_lanes.h"
+
+#if !defined(OWN_MEMORY)
+#define OWN_MEMORY 0
+#endif
 
 /* Threads in the place of those that ended with another library; without them the caller does their work. */
 static void replace_threads(tw_instance *m) {
@@ -59,6 +64,25 @@ static char *port_memory(tw_instance *m, int at, const tw_tensor *t) {
     return m->staging[at];
 }
 
+/* Arena and scratch for a run. */
+static int take_memory(tw_instance *m) {
+    if (!m->bytes || (OWN_MEMORY && m->piece)) return 0;
+    struct piece *piece = take_piece(m->pool, m->bytes, m->piece);
+    if (!piece) return fail("out of memory: the model needs %zu bytes", m->bytes);
+    if (piece == m->piece) return 0;
+    m->piece = piece;
+    char *arena = (char *)piece + PAGE;
+    m->scratch = arena + m->bytes - (size_t)m->lanes * SCRATCH_BYTES;
+    const struct operand *operands = m->plan->operands;
+    for (int at = 0; at < OPERANDS; at++)
+        if (operands[at].space == SPACE_ARENA) m->bound[at] = arena + operands[at].offset;
+    return 0;
+}
+
+static void give_memory(tw_instance *m) {
+    if (m->bytes && !OWN_MEMORY) give_piece(m->pool, m->piece);
+}
+
 static int bind(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
     char *memory[PORTS_IN + PORTS_OUT + 1];
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) {
@@ -72,10 +96,11 @@ static int bind(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
         if (operands[at].space == SPACE_INPUT) m->bound[at] = memory[operands[at].port] + operands[at].offset;
         if (operands[at].space == SPACE_OUTPUT) m->bound[at] = memory[PORTS_IN + operands[at].port] + operands[at].offset;
     }
-    return 0;
+    return take_memory(m);
 }
 
-static void unstage(tw_instance *m, tw_tensor *out) {
+static void unbind(tw_instance *m, tw_tensor *out) {
+    give_memory(m);
     for (int at = 0; at < PORTS_OUT; at++)
         if (!is_row_major(&out[at])) copy_strided(&out[at], m->staging[PORTS_IN + at], 0);
 }
@@ -154,6 +179,7 @@ static void leave_pool(tw_instance *m) {
     pthread_mutex_lock(&m->pool->mutex);
     add_lanes(m->pool, 1 - m->lanes);
     pthread_mutex_unlock(&m->pool->mutex);
+    free_pieces(m->pool);
     if (m->is_pinned) {
         end_threads(m->pool, NULL);
         pthread_mutex_destroy(&m->pool->mutex);
@@ -181,14 +207,12 @@ static int staff(tw_instance *m, const tw_config *config) {
 }
 
 static int find_memory(tw_instance *m, const tw_config *config) {
-    size_t arena = m->plan->arena_bytes, scratch = (size_t)m->lanes * SCRATCH_BYTES;
-    m->arena = aligned_alloc(4096, (arena + 4096) / 4096 * 4096);
-    m->scratch = aligned_alloc(4096, (scratch + 4096) / 4096 * 4096);
-    if (!m->arena || !m->scratch) return fail("out of memory: the model needs %zu bytes", arena + scratch);
+    m->bytes = (m->plan->arena_bytes + PAGE - 1) / PAGE * PAGE + (size_t)m->lanes * SCRATCH_BYTES;
+    if (take_memory(m)) return -1; /* there is as much, and no run before needs more */
+    give_memory(m);
     if (map_weights(config, &m->weights)) return -1;
     const struct operand *operands = m->plan->operands;
     for (int at = 0; at < OPERANDS; at++) {
-        if (operands[at].space == SPACE_ARENA) m->bound[at] = m->arena + operands[at].offset;
         if (operands[at].space == SPACE_WEIGHTS) m->bound[at] = (char *)m->weights.data + operands[at].offset;
     }
     return 0;
@@ -205,8 +229,7 @@ TW_EXPORT void tw_destroy(tw_instance *m) {
     if (m->pool) leave_pool(m);
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) free(m->staging[at]);
     unmap_weights(&m->weights);
-    free(m->arena);
-    free(m->scratch);
+    if (OWN_MEMORY) free(m->piece);
     free(m);
 }
 
@@ -262,7 +285,7 @@ TW_EXPORT int tw_plan(const tw_instance *m, double *handover_s) {
 TW_EXPORT int tw_run(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
     if (bind(m, in, out)) return -1;
     run_all(m);
-    unstage(m, out);
+    unbind(m, out);
     return 0;
 }
 
@@ -272,7 +295,7 @@ TW_EXPORT int tw_trace(tw_instance *m, const tw_tensor *in, tw_tensor *out, doub
     m->times = &times;
     run_all(m);
     m->times = NULL;
-    unstage(m, out);
+    unbind(m, out);
     return 0;
 }
 
@@ -284,6 +307,6 @@ TW_EXPORT int tw_profile(tw_instance *m, const tw_tensor *in, tw_tensor *out, do
         run_task(m, at, 0);
         seconds[m->plan->tasks[at].call] += 1e-9 * (double)(now_ns() - begin);
     }
-    unstage(m, out);
+    unbind(m, out);
     return 0;
 }

@@ -14,7 +14,7 @@ import pytest
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import After, Edge, Part, Parts, Turns, verify_copies
+from compiler.ir.parts import AHEAD_S, MOST_FRAMES, After, Edge, Part, Parts, Turns, verify_copies
 from compiler.ir.plan import Place, Plan, Task
 from compiler.ir.transfers import Transfers
 from compiler.schedule.parts.dividing import (
@@ -49,6 +49,26 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 COPIES = Transfers(0.1, 0.1, 1e-3, 1e-3)
+
+
+def test_replicas_of_short_models_have_frames_for_some_slices_of_the_scheduler() -> None:
+    in_turn = [Part(at, (0, 1), turns=Turns(2, (at,))) for at in range(2)]
+    stages = [Part(0, (0,)), Part(1, (1,), (After(0, 0),))]
+
+    def in_flight(parts: Sequence[Part], period_s: float) -> int:
+        return Parts(NAMES, tuple(parts), (), "by hand", period_s=period_s).frames
+
+    periods = [1e-6, 2e-4, 3e-4, 1e-3, 2e-3, 3e-3, 1.0]
+    found = [in_flight(in_turn, period_s) for period_s in periods]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == MOST_FRAMES
+    assert all(
+        many in (5, MOST_FRAMES) or AHEAD_S - period_s < many * period_s <= AHEAD_S
+        for many, period_s in zip(found, periods, strict=True)
+    )
+    assert found[-2:] == [5, 5], "two rounds of turns, and one frame to prepare"
+    assert in_flight(in_turn, 0.0) == 5, "nothing was predicted"
+    assert {in_flight(stages, period_s) for period_s in periods} == {5}, "they wait for each other"
 
 
 def divided(random: Random, transfers: Sequence[Transfers | None] = ()) -> tuple[KernelGraph, Parts]:

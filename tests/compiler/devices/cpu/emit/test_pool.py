@@ -1,4 +1,4 @@
-"""tw_pool.h as part of real artifacts: which threads models of one process have, and when they end."""
+"""tw_pool.h as part of real artifacts: which threads and memory models of one process have, and when they end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler.codegen.build import compile_library, find_toolchain, host_headers
+from compiler.devices.cpu.emit.library import runtime_headers
+from compiler.devices.cpu.target import this_machine
 from compiler.pack.loader import Model, WrongMachine, library
 from compiler.pack.loader.library import thread_limit
 from tests.compiler.conftest import Compiled, limit_threads
@@ -38,6 +41,113 @@ with Model(sys.argv[1]) as parents:
     assert bits(parents) == right
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
+PIECES = r"""
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include "tw_pool.h"
+
+#define CALLERS 4
+#define TAKEN 3000
+
+/* How many pieces a pool keeps, and the bytes of each; they are filled with 0xff. */
+TW_EXPORT int kept(struct pool *pool, long *bytes) {
+    int count = 0;
+    for (int slot = 0; slot < PIECES; slot++) {
+        struct piece *one = atomic_load(&pool->pieces[slot]);
+        if (!one) continue;
+        bytes[count++] = (long)one->bytes;
+        memset((char *)one + PAGE, 255, one->bytes);
+    }
+    return count;
+}
+
+struct caller {
+    struct pool *pool;
+    int number, wrong;
+    pthread_t handle;
+};
+
+/* Takes pieces of one to eight pages, writes to both ends of each, and looks whether another has. */
+static void *takes(void *argument) {
+    struct caller *own = argument;
+    struct piece *last = NULL;
+    unsigned drawn = 1 + (unsigned)own->number;
+    for (int at = 0; at < TAKEN; at++) {
+        drawn = drawn * 1664525u + 1013904223u;
+        const size_t bytes = (1 + drawn / 65536 % 8) * PAGE;
+        struct piece *piece = take_piece(own->pool, bytes, last);
+        if (!piece || piece->bytes < bytes || piece->bytes > 8 * PAGE) return own->wrong++, NULL;
+        volatile char *begin = (char *)piece + PAGE, *end = begin + bytes - 1;
+        *begin = *end = (char)own->number;
+        if (at % 64 == 0) sched_yield();
+        own->wrong += *begin != own->number || *end != own->number;
+        give_piece(own->pool, last = piece);
+    }
+    return NULL;
+}
+
+/* What was wrong where callers take pieces at once; *left: how many are kept then, -1 unless all can be freed. */
+TW_EXPORT int hammer(int *left) {
+    static struct pool pool;
+    struct caller callers[CALLERS];
+    long bytes[PIECES];
+    int wrong = 0;
+    reset_pool(&pool);
+    for (int at = 0; at < CALLERS; at++) {
+        callers[at] = (struct caller){.pool = &pool, .number = at};
+        if (pthread_create(&callers[at].handle, NULL, takes, &callers[at])) return -1;
+    }
+    for (int at = 0; at < CALLERS; at++) {
+        pthread_join(callers[at].handle, NULL);
+        wrong += callers[at].wrong;
+    }
+    *left = kept(&pool, bytes);
+    free_pieces(&pool);
+    if (kept(&pool, bytes)) *left = -1;
+    return wrong;
+}
+
+/* 0 where the last piece comes back while it is large enough, and a larger one takes the place of a smaller one. */
+TW_EXPORT int one_by_one(void) {
+    static struct pool pool;
+    long bytes[PIECES];
+    reset_pool(&pool);
+    struct piece *first = take_piece(&pool, PAGE, NULL), *other = take_piece(&pool, 4 * PAGE, NULL);
+    give_piece(&pool, first);
+    give_piece(&pool, other);
+    struct piece *again = take_piece(&pool, PAGE, other);
+    if (again != other) return 1;
+    give_piece(&pool, again);
+    if ((again = take_piece(&pool, 2 * PAGE, first)) != other) return 2;
+    struct piece *larger = take_piece(&pool, 3 * PAGE, first);
+    if (larger->bytes != 3 * PAGE || kept(&pool, bytes)) return 3;
+    give_piece(&pool, again);
+    give_piece(&pool, larger);
+    if (kept(&pool, bytes) != 2) return 4;
+    free_pieces(&pool);
+    return kept(&pool, bytes) ? 5 : 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path = tmp_path_factory.mktemp("pieces") / "pieces.so"
+    path.write_bytes(
+        compile_library(
+            {"pieces.c": PIECES}, {**host_headers(), **runtime_headers()}, this_machine(), find_toolchain("")
+        )
+    )
+    return ctypes.CDLL(str(path))
+
+
+def kept(pieces: ctypes.CDLL) -> list[int]:
+    """Bytes of each piece of memory that the process's pool keeps, which are overwritten."""
+    _, (pool,) = sys.__dict__[f"_tilewright_pools_{os.getpid()}"]
+    found = (ctypes.c_long * 64)()
+    count = pieces.kept(ctypes.c_void_p(pool), found)
+    return found[:count]
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +229,33 @@ def test_callers_at_once_get_the_bits_of_one_alone_while_models_come_and_go(
     assert threads() == first
 
 
+def test_models_called_in_turn_have_the_memory_of_the_largest_and_read_nothing_that_was_there(
+    network: Compiled, image: np.ndarray, alone: bytes, pieces: ctypes.CDLL
+) -> None:
+    models = [Model(network.artifact, lanes=lanes) for lanes in (1, LANES, 1)]
+    for model in (*models, *models):
+        assert bits(model, image) == alone
+        [largest] = kept(pieces)
+    assert largest > models[0].manifest["arena_bytes"]
+    models[1].close()
+    assert kept(pieces) == []
+    assert bits(models[0], image) == alone
+    assert kept(pieces) < [largest], "what it needs itself"
+    for model in models:
+        model.close()
+    assert kept(pieces) == []
+
+
+def test_memory_is_one_callers_alone_while_it_has_it(pieces: ctypes.CDLL) -> None:
+    left = ctypes.c_int()
+    assert pieces.hammer(ctypes.byref(left)) == 0
+    assert 1 <= left.value <= 8
+
+
+def test_memory_comes_back_to_who_had_it_and_grows(pieces: ctypes.CDLL) -> None:
+    assert pieces.one_by_one() == 0
+
+
 def test_a_pinned_model_has_threads_of_its_own(network: Compiled, image: np.ndarray, alone: bytes) -> None:
     first = threads()
     with Model(network.artifact), Model(network.artifact, pin=True) as pinned:
@@ -193,3 +330,22 @@ def test_the_variable_and_the_control_groups_limit_threads(tmp_path: Path, monke
         monkeypatch.setenv("TILEWRIGHT_THREADS", wrong)
         with pytest.raises(WrongMachine, match=f"TILEWRIGHT_THREADS is '{wrong}'. Fix: set it to a number"):
             thread_limit(tmp_path)
+
+
+def test_the_control_groups_of_the_process_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def lines_of(path: Path) -> list[str]:
+        asked.append(path)
+        return []
+
+    monkeypatch.setattr(library, "_lines_of", lines_of)
+    library._own_group_limits.cache_clear()
+    try:
+        monkeypatch.setenv("TILEWRIGHT_THREADS", "3")
+        assert thread_limit() == 3
+        monkeypatch.setenv("TILEWRIGHT_THREADS", "2")
+        assert thread_limit() == 2
+        assert asked == [Path("/proc/self/cgroup")]
+    finally:
+        library._own_group_limits.cache_clear()

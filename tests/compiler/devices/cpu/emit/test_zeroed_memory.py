@@ -39,6 +39,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     writer = Writer()
     _zeroed_memory(writer)
     assert "= aligned_alloc(" in writer.text()
+    assert "#define OWN_MEMORY 1" in writer.text(), "no other model's run leaves anything in it"
     source = DIRTY + writer.text().replace("= aligned_alloc(", "= dirty_alloc(") + LEFT
     path = tmp_path_factory.mktemp("zeroed") / "zeroed.so"
     path.write_bytes(compile_library({"zeroed.c": source}, host_headers(), this_machine(), find_toolchain("")))
