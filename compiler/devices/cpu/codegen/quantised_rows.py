@@ -20,6 +20,10 @@ from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
 SPARE = 6
 """Registers for codes, what they are masked by, and what they are multiplied by."""
+PAGES_AHEAD, APART = 8192, 2048
+"""Bytes from what one row reads to a line that is asked for, and at least between such lines: the processor's own
+prefetching is told of pages to come. Asking for each line takes 1.2 to 1.4 times as long; several rows read so slowly
+that lines would come late otherwise."""
 
 
 @dataclass(frozen=True)
@@ -96,40 +100,41 @@ class QuantisedRows:
     def _chunk(self, writer: Writer) -> None:
         """Adds a chunk's products."""
         packing = self.packing
-        if self.fetch:
+        if self.fetch and self.rows > 1:
             with writer.block(f"for (long line = 0; line < {packing.chunk_bytes}; line += {LINE_BYTES})"):
                 writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
+        elif self.fetch:
+            apart = 1 << max(APART // packing.chunk_bytes, 1).bit_length() - 1
+            for line in range(max(packing.chunk_bytes // APART, 1)):
+                ask = f"__builtin_prefetch(b + {PAGES_AHEAD + line * APART});"
+                writer.line(f"if (chunk % {apart} == 0) {ask}" if apart > 1 else ask)
         for row in range(self.rows):
             writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
             start = f"digits + {row * self.digit_bytes}L + chunk * {self.digits * packing.chunk}L"
-            writer.line(f"const int8_t *const x{row} = {start};")
+            writer.line(f"const int8_t *x{row} = {start};")
         for first in range(0, self.vectors, self._together):
             with writer.block(""):
+                if first:
+                    for row in range(self.rows):
+                        writer.line(f"TW_OPAQUE(x{row});")
                 self._sums(writer, first)
 
     def _sums(self, writer: Writer, first: int) -> None:
         """The same for some vectors of the panel."""
         packing, vectors = self.packing, range(first, first + self._together)
-        for row, digit in self._digits():
-            start = f"tw_splat_i(h{row}->starts[{digit}])" if packing.centred else "(vi){0}"
-            for vector in vectors:
-                writer.line(f"vi p{row}_{vector}_{digit} = {start};")
         if self.dots:
+            self._starts(writer, vectors)
             with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
                 self._word(writer, vectors, "tw_digits_dot")
+        elif packing.words <= packing.bits:
+            self._narrow(writer, vectors, "0", f"{packing.words}")
+            self._starts(writer, vectors)
+            self._wide(writer, vectors)
         else:
+            self._starts(writer, vectors)
             with writer.block(f"for (long from = 0; from < {packing.words}; from += {packing.bits})"):
-                for half, _ in self._halves:
-                    for row, digit in self._digits():
-                        writer.line(f"vi {', '.join(f'{half}{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
-                past = f"tw_least_of(from + {packing.bits}, {packing.words})"
-                with writer.block(f"for (long word = from; word < {past}; word++)"):
-                    self._word(writer, vectors, "tw_digits_pairs")
-                for half, times in self._halves:
-                    for row, digit in self._digits():
-                        for vector in vectors:
-                            total = f"p{row}_{vector}_{digit}"
-                            writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
+                self._narrow(writer, vectors, "from", f"tw_least_of(from + {packing.bits}, {packing.words})")
+                self._wide(writer, vectors)
         for vector in vectors:
             writer.line(f"const vf s{vector} = {scales(packing, vector)};")
             if not packing.centred:
@@ -141,6 +146,29 @@ class QuantisedRows:
                 writer.line(f"{total} += {join}({joined}) * (s{vector} * h{row}->unit);")
                 if not packing.centred:
                     writer.line(f"{total} -= z{vector} * h{row}->total;")
+
+    def _starts(self, writer: Writer, vectors: range) -> None:
+        """What sums of a chunk begin with."""
+        for row, digit in self._digits():
+            start = f"tw_splat_i(h{row}->starts[{digit}])" if self.packing.centred else "(vi){0}"
+            for vector in vectors:
+                writer.line(f"vi p{row}_{vector}_{digit} = {start};")
+
+    def _narrow(self, writer: Writer, vectors: range, first: str, past: str) -> None:
+        """Sums in 16 bits, of as many words as they hold."""
+        for half, _ in self._halves:
+            for row, digit in self._digits():
+                writer.line(f"vi {', '.join(f'{half}{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
+        with writer.block(f"for (long word = {first}; word < {past}; word++)"):
+            self._word(writer, vectors, "tw_digits_pairs")
+
+    def _wide(self, writer: Writer, vectors: range) -> None:
+        """Adds these to the sums of the chunk."""
+        for half, times in self._halves:
+            for row, digit in self._digits():
+                for vector in vectors:
+                    total = f"p{row}_{vector}_{digit}"
+                    writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
 
     def _word(self, writer: Writer, vectors: range, add: str) -> None:
         """Products of one word of codes of each vector of columns."""
