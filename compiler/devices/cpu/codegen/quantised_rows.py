@@ -14,16 +14,11 @@ from itertools import product
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
-from compiler.devices.cpu.codegen.rows import AHEAD
-from compiler.forms.cache_lines import LINE_BYTES
+from compiler.devices.cpu.codegen.rows import ask_ahead
 from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
 SPARE = 6
 """Registers for codes, what they are masked by, and what they are multiplied by."""
-PAGES_AHEAD, APART = 8192, 2048
-"""Bytes from what one row reads to a line that is asked for, and at least between such lines: the processor's own
-prefetching is told of pages to come. Asking for each line takes 1.2 to 1.4 times as long; several rows read so slowly
-that lines would come late otherwise."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +95,8 @@ class QuantisedRows:
     def _chunk(self, writer: Writer) -> None:
         """Adds a chunk's products."""
         packing = self.packing
-        if self.fetch and self.rows > 1:
-            with writer.block(f"for (long line = 0; line < {packing.chunk_bytes}; line += {LINE_BYTES})"):
-                writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
-        elif self.fetch:
-            apart = 1 << max(APART // packing.chunk_bytes, 1).bit_length() - 1
-            for line in range(max(packing.chunk_bytes // APART, 1)):
-                ask = f"__builtin_prefetch(b + {PAGES_AHEAD + line * APART});"
-                writer.line(f"if (chunk % {apart} == 0) {ask}" if apart > 1 else ask)
+        if self.fetch:
+            ask_ahead(writer, "b", "chunk", packing.chunk_bytes, self.rows)
         for row in range(self.rows):
             writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
             start = f"digits + {row * self.digit_bytes}L + chunk * {self.digits * packing.chunk}L"
