@@ -52,7 +52,7 @@ TW_INLINE vf tw_digits_three(vi first, vi second, vi third) {
 /* sum + a . b in each lane, of bytes. Without an instruction for it a is less than 16, and `pairs` adds up two products in each
  * 16-bit half of a lane, eight times at most; `wide` adds both halves, so many times, to a sum. TW_IN_ORDER keeps sums as they are
  * written: GCC adds products up in pairs otherwise, which it keeps in memory until then (1.2 to 1.3 times as long). */
-#define TW_IN_ORDER(sums) __asm__("" : "+x"(sums))
+#define TW_IN_ORDER(sums) __asm__("" : "+v"(sums))
 #if (defined(__AVX512VNNI__) && TW_LANES == 16) || (defined(__AVXVNNI__) && TW_LANES == 8)
 TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) { return tw_dot_bytes(sum, a, b); }
 #elif defined(__AVX512BW__) && TW_LANES == 16
