@@ -14,8 +14,7 @@ from itertools import product
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
-from compiler.devices.cpu.codegen.rows import AHEAD
-from compiler.forms.cache_lines import LINE_BYTES
+from compiler.devices.cpu.codegen.rows import ask_ahead
 from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
 SPARE = 6
@@ -97,39 +96,34 @@ class QuantisedRows:
         """Adds a chunk's products."""
         packing = self.packing
         if self.fetch:
-            with writer.block(f"for (long line = 0; line < {packing.chunk_bytes}; line += {LINE_BYTES})"):
-                writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
+            ask_ahead(writer, "b", "chunk", packing.chunk_bytes, self.rows)
         for row in range(self.rows):
             writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
             start = f"digits + {row * self.digit_bytes}L + chunk * {self.digits * packing.chunk}L"
-            writer.line(f"const int8_t *const x{row} = {start};")
+            writer.line(f"const int8_t *x{row} = {start};")
         for first in range(0, self.vectors, self._together):
             with writer.block(""):
+                if first:
+                    for row in range(self.rows):
+                        writer.line(f"TW_OPAQUE(x{row});")
                 self._sums(writer, first)
 
     def _sums(self, writer: Writer, first: int) -> None:
         """The same for some vectors of the panel."""
         packing, vectors = self.packing, range(first, first + self._together)
-        for row, digit in self._digits():
-            start = f"tw_splat_i(h{row}->starts[{digit}])" if packing.centred else "(vi){0}"
-            for vector in vectors:
-                writer.line(f"vi p{row}_{vector}_{digit} = {start};")
         if self.dots:
+            self._starts(writer, vectors)
             with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
                 self._word(writer, vectors, "tw_digits_dot")
+        elif packing.words <= packing.bits:
+            self._narrow(writer, vectors, "0", f"{packing.words}")
+            self._starts(writer, vectors)
+            self._wide(writer, vectors)
         else:
+            self._starts(writer, vectors)
             with writer.block(f"for (long from = 0; from < {packing.words}; from += {packing.bits})"):
-                for half, _ in self._halves:
-                    for row, digit in self._digits():
-                        writer.line(f"vi {', '.join(f'{half}{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
-                past = f"tw_least_of(from + {packing.bits}, {packing.words})"
-                with writer.block(f"for (long word = from; word < {past}; word++)"):
-                    self._word(writer, vectors, "tw_digits_pairs")
-                for half, times in self._halves:
-                    for row, digit in self._digits():
-                        for vector in vectors:
-                            total = f"p{row}_{vector}_{digit}"
-                            writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
+                self._narrow(writer, vectors, "from", f"tw_least_of(from + {packing.bits}, {packing.words})")
+                self._wide(writer, vectors)
         for vector in vectors:
             writer.line(f"const vf s{vector} = {scales(packing, vector)};")
             if not packing.centred:
@@ -141,6 +135,29 @@ class QuantisedRows:
                 writer.line(f"{total} += {join}({joined}) * (s{vector} * h{row}->unit);")
                 if not packing.centred:
                     writer.line(f"{total} -= z{vector} * h{row}->total;")
+
+    def _starts(self, writer: Writer, vectors: range) -> None:
+        """What sums of a chunk begin with."""
+        for row, digit in self._digits():
+            start = f"tw_splat_i(h{row}->starts[{digit}])" if self.packing.centred else "(vi){0}"
+            for vector in vectors:
+                writer.line(f"vi p{row}_{vector}_{digit} = {start};")
+
+    def _narrow(self, writer: Writer, vectors: range, first: str, past: str) -> None:
+        """Sums in 16 bits, of as many words as they hold."""
+        for half, _ in self._halves:
+            for row, digit in self._digits():
+                writer.line(f"vi {', '.join(f'{half}{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
+        with writer.block(f"for (long word = {first}; word < {past}; word++)"):
+            self._word(writer, vectors, "tw_digits_pairs")
+
+    def _wide(self, writer: Writer, vectors: range) -> None:
+        """Adds these to the sums of the chunk."""
+        for half, times in self._halves:
+            for row, digit in self._digits():
+                for vector in vectors:
+                    total = f"p{row}_{vector}_{digit}"
+                    writer.line(f"{total} = tw_digits_wide({total}, {half}{total[1:]}, {times});")
 
     def _word(self, writer: Writer, vectors: range, add: str) -> None:
         """Products of one word of codes of each vector of columns."""
