@@ -96,7 +96,7 @@ def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pr
         (cut.seconds * busiest(*_blocks(view, outputs, cut.tile), lanes), cut)
         for outputs in kept
         for vectors in widths
-        for count in (lanes, PER_LANE * lanes)
+        for count in ((lanes, PER_LANE * lanes) if lanes > 1 else ())
         for cut in _tiles(view, outputs, vectors, target, lanes, count)
     ]
     return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
@@ -144,6 +144,7 @@ def _tiles(
     )
     proposals = []
     groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
+    sampled = _sampled(view, outputs)
     for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
         blocks = -(-tiles // block) * groups
         # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
@@ -156,7 +157,6 @@ def _tiles(
             Level("register", (("m", rows), ("n", panel))),
         )
         scopes = in_registers(view.kernel)
-        sampled = _sampled(view, outputs)
         taken = [_seconds(view, elements, many, rows, vectors, block, target) / share for many, share in sampled]
         seconds = sum(taken) / len(taken)
         proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
