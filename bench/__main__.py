@@ -19,6 +19,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "each kernel of a model beside the peers' layers for the same nodes; ten sample kernels",
         ),
         "search": ("bench.search.run", "the tile search against trying every tile, on ten kernels"),
+        "dataset": (
+            "bench.dataset.run",
+            "kernels of networks under many tiles, each measured twice: how well the cost model chooses and ranks them",
+        ),
         "schedule": (
             "bench.schedule.run",
             "every schedule of a model beside its sequential one: predicted, measured, hand-overs, search time",

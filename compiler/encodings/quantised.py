@@ -23,7 +23,7 @@ BITS = (2, 4, 8)
 SMALL_BLOCKS = (256, 128, 64, 32, 16)
 """Neighbours that share a scale, where not all of a line do."""
 SAMPLE = 16
-"""Blocks whose values are looked at first: other weights do not fit a grid."""
+"""Blocks whose values are looked at first, with zeros and without: other weights do not fit a grid."""
 AT_ONCE = 1 << 22
 """Values for which a grid is sought together."""
 APART = 1e-5
@@ -256,7 +256,10 @@ def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
     peak = np.abs(blocks).max(1, initial=0.0)
     if not bool(np.isfinite(peak).all()):
         return None
-    scales, numbers, left = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16), np.flatnonzero(peak)
+    left = np.flatnonzero(peak)
+    if len(left) > SAMPLE and _fitted(blocks[left[:: -(-len(left) // SAMPLE)]], bits) is None:
+        return None
+    scales, numbers = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16)
     for most in (_number_of_peak(blocks[left], bits), *range(1, 1 << bits)):
         scale, number, fits = _on(blocks[left], peak[left], most, bits)
         scales[left[fits]], numbers[left[fits]] = scale[fits], number[fits]

@@ -354,7 +354,7 @@ class CpuBackend:
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         """Runs a plan call by call, to find the first that is wrong."""
-        return LibraryStepper(kernels, plan, self.target, self.toolchain)
+        return LibraryStepper(kernels, plan, self.target, self.toolchain, self.objects)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """All that goes through memory, or that the algorithm of a precision multiplies."""
@@ -428,7 +428,9 @@ def _calls_of(code: bytes) -> KernelCall:
 class LibraryStepper:
     """Runs single calls of a plan from a library of its kernels: `measure.bisect.Stepper`."""
 
-    def __init__(self, kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain) -> None:
+    def __init__(
+        self, kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain, objects: Objects
+    ) -> None:
         self._lowered = lower_calls(kernels, plan, target)
         self._constants = {
             (position, slot): kernels.constants[id]
@@ -437,7 +439,7 @@ class LibraryStepper:
             if id in kernels.constants
         }
         distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
-        code = build_library(kernel_sources(distinct), target, toolchain)
+        code = build_library(kernel_sources(distinct), target, toolchain, objects=objects)
         emulator = emulator_for(target, toolchain)
         self._guest = emulator.open(code) if emulator else None
         self._call: KernelCall = self._guest.call if self._guest else _calls_of(code)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from compiler.encodings import quantised as quantised_blocks
 from compiler.encodings.encoding import Use
 from compiler.encodings.quantised import BITS, Quantised, blocks_of, grid_of
 
@@ -105,3 +106,22 @@ def test_a_constant_that_is_moved_onto_grids_is_found_on_them(encoding: Quantise
 def test_words_that_stand_for_no_blocks_are_refused(word: str) -> None:
     with pytest.raises(ValueError, match="is no encoding of quantised blocks"):
         Quantised.read(word)
+
+
+def test_few_blocks_tell_that_values_among_zeros_fit_no_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros fit each grid, so that a constant that is mostly zeros is looked at whole."""
+    constant = np.zeros((96, 64), np.float32)
+    constant[::2] = np.random.default_rng(3).normal(size=(48, 64))
+    rows, on = [], quantised_blocks._on
+
+    def counted(blocks: np.ndarray, peak: np.ndarray, most: np.ndarray | int, bits: int) -> tuple[np.ndarray, ...]:
+        rows.append(len(blocks))
+        return on(blocks, peak, most, bits)
+
+    monkeypatch.setattr(quantised_blocks, "_on", counted)
+    assert grid_of(constant, 8) is None
+    assert max(rows) <= quantised_blocks.SAMPLE
+    constant[::2] = np.float32(0.01) * np.random.default_rng(3).integers(-128, 128, (48, 64)).astype(np.float32)
+    assert grid_of(constant, 8) is not None
+    constant[94] = np.random.default_rng(4).normal(size=64)
+    assert grid_of(constant, 8) is None

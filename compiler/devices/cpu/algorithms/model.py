@@ -9,6 +9,10 @@ from compiler.devices.cpu.target import CpuTarget
 
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
+IN_FLIGHT = 8
+"""Accumulators that keep two multiply-add units of latency 4 busy."""
+STREAMING = 1.5
+"""How much longer bytes of the second-level cache take in the midst of arithmetic than by themselves."""
 EXP_NS = 3.0
 """One vector of scores of attention through the maps, the largest value and the exponential."""
 STEP_COST = 2.0

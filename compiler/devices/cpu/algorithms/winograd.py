@@ -24,7 +24,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.model import CALL_NS, IN_FLIGHT, STREAMING
 from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.blocking import even_part, most_rows, parts, rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -63,11 +63,6 @@ TASKS_PER_LANE = 4
 """Blocks for each lane from which on it does not matter that the lanes' shares differ by one."""
 INPUT_NS, OUTPUT_NS = 3.0, 2.0
 """One vector of one element, transformed along both axes."""
-ARRIVING, STREAMING = 2.0, 1.5
-"""How much longer weights take in the midst of arithmetic than by themselves.
-
-The first is for weights that arrive from where constants lie, the second for those from the second-level cache.
-"""
 BLOCK_L2 = 0.5
 """The part of the second-level cache that a block's V and M may fill; weights stream through the rest."""
 SAMPLED = 4
@@ -96,7 +91,7 @@ def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pr
         (cut.seconds * busiest(*_blocks(view, outputs, cut.tile), lanes), cut)
         for outputs in kept
         for vectors in widths
-        for count in (lanes, PER_LANE * lanes)
+        for count in ((lanes, PER_LANE * lanes) if lanes > 1 else ())
         for cut in _tiles(view, outputs, vectors, target, lanes, count)
     ]
     return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
@@ -144,6 +139,7 @@ def _tiles(
     )
     proposals = []
     groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
+    sampled = _sampled(view, outputs)
     for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
         blocks = -(-tiles // block) * groups
         # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
@@ -156,7 +152,6 @@ def _tiles(
             Level("register", (("m", rows), ("n", panel))),
         )
         scopes = in_registers(view.kernel)
-        sampled = _sampled(view, outputs)
         taken = [_seconds(view, elements, many, rows, vectors, block, target) / share for many, share in sampled]
         seconds = sum(taken) / len(taken)
         proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
@@ -178,17 +173,18 @@ def _sampled(view: Convolution, outputs: tuple[int, ...]) -> list[tuple[int, flo
 def _seconds(
     view: Convolution, elements: int, tiles: int, rows: int, vectors: int, block: int, target: CpuTarget
 ) -> float:
-    """Products; weights that arrive once, and come from the second-level cache for each register tile; transforms."""
+    """Products, beside which weights arrive once, and come from L2 for each register tile; then the transforms."""
     rates, vector_bytes = target.rates, target.vector_floats * 4
     groups, depth = prod(axis.extent for axis in view.groups), view.depth.extent
     panels = -(-view.column.extent // (vectors * target.vector_floats))
     last = tiles % block or block
     register_tiles = tiles // block * -(-block // rows) + (-(-last // rows) if tiles % block else 0)
-    products = elements * panels * depth * tiles * vectors / rates.fma_per_ns
+    step = max(rows * vectors, IN_FLIGHT, rows + vectors) / rows
+    products = elements * panels * depth * tiles * step / rates.fma_per_ns
     weights = elements * panels * depth * vectors * vector_bytes
-    arriving = ARRIVING * weights / rates.weights_per_ns + STREAMING * register_tiles * weights / rates.l2_per_ns
+    streamed = STREAMING * register_tiles * weights / rates.l2_per_ns
     moved = elements * tiles * (INPUT_NS * -(-depth // target.vector_floats) + OUTPUT_NS * panels * vectors)
-    return 1e-9 * (CALL_NS + groups * (products + arriving + moved))
+    return 1e-9 * (CALL_NS + groups * (max(products, weights / rates.weights_per_ns, streamed) + moved))
 
 
 AHEAD = 128

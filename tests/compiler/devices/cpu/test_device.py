@@ -67,7 +67,7 @@ def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() ->
         if not all(isinstance(call.kernel, Kernel) for call in kernels.calls):
             continue
         plan = planned(kernels)
-        stepper = LibraryStepper(kernels, plan, TARGET, find_toolchain())
+        stepper = LibraryStepper(kernels, plan, TARGET, find_toolchain(), {})
         arena = allocate(plan.arena_bytes)
         memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
         for storage, place in plan.places.items():
@@ -306,10 +306,20 @@ def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:
     x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
     graph = graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))
     kernels = fuse(graph).kernels
-    stepper = LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain())
+    stepper = LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain(), {})
     inputs = {graph.inputs[0]: np.linspace(-1, 1, 288, dtype=np.float32).reshape(1, 8, 6, 6)}
     with pytest.raises(Disagreement, match="the plan is at fault"):
         bisect(graph, kernels, stepper, inputs, OPERATORS, 1e-4)
+
+
+def test_kernels_of_a_program_are_not_compiled_again_to_run_one_by_one() -> None:
+    net = Network()
+    kernels = fuse(graph_of(net.model([net.node("Softmax", [net.input(2, 9)], (2, 9), axis=1)]))).kernels
+    plan, backend = planned(kernels), replace(BACKEND, objects={})
+    backend.emit(kernels, plan)
+    units = {*backend.objects}
+    with backend.stepper(kernels, plan):
+        assert units == {*backend.objects} != set()
 
 
 def test_the_users_compiler_is_taken_from_the_environment() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from math import prod
 
-from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.model import CALL_NS, IN_FLIGHT, STREAMING
 from compiler.devices.cpu.algorithms.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.blocking import REST_PARTS, even_part, most_rows, rest_step
 from compiler.devices.cpu.target import CpuTarget
@@ -23,8 +23,6 @@ from compiler.tuning.proposal import Proposal, in_registers
 MOST_VECTORS = 6
 TASKS_PER_LANE = 4
 """Into how many tasks per lane the rows may be cut."""
-IN_FLIGHT = 8
-"""Accumulators that keep two multiply-add units of latency 4 busy."""
 GATHER_NS = 0.12
 """One element of A gathered into packed rows."""
 STRETCH = 256
@@ -298,7 +296,7 @@ def tile_ns(rows: int, vectors: int, depth: int, panel: int, target: CpuTarget, 
     """
     sums, rates = rows * vectors, target.rates
     near = 4 * depth * panel <= target.l1_bytes // 2
-    b_ns = 4 * target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns)
+    b_ns = 4 * target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns / STREAMING)
     step = max(max(sums, IN_FLIGHT, rows + vectors) / rates.fma_per_ns, b_ns)
     stretches = -(-depth // STRETCH)
     passes = stretches + 1 + by_stretch if stretches > 1 else 1

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
+from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles, tile_ns
 from compiler.devices.cpu.blocking import rest_step
 from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
@@ -124,3 +125,14 @@ def test_sizes_of_columns_alone_change_no_tile_of_rows() -> None:
     closed = workload(PRODUCT.format(m=160, k=320, n=320))
     options, own = (contraction_tiles(one, PROFILES[0], 1) for one in (with_open_sizes(closed, (1,)), closed))
     assert [(one.tile.levels, one.seconds) for one in options] == [(one.tile.levels, one.seconds) for one in own]
+
+
+def test_panels_from_the_second_level_cache_come_slower_beside_multiply_adds() -> None:
+    """With two rows for each panel they are waited for, though reading alone would keep up; with four they are not."""
+    v3 = next(profile for profile in PROFILES if profile.name == "cpu:x86-64-v3")
+    rates = Rates(fma_per_ns=7.4, l1_per_ns=168.0, l2_per_ns=118.0, l3_per_ns=100.0, memory_per_ns=6.7)
+    two, four = (
+        tile_ns(rows, vectors, 512, 8 * vectors, replace(v3, rates=rates), False) / (rows * vectors)
+        for rows, vectors in ((2, 5), (4, 3))
+    )
+    assert two > 1.3 * four

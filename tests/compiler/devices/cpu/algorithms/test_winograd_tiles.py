@@ -126,7 +126,7 @@ def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algo
 
 
 def test_where_a_size_ends_tiles_the_form_is_one_for_small_sizes_too() -> None:
-    closed = conv(64, 64, 82)
+    closed = conv(64, 64, 42)
     assert isinstance(closed.kernel, Kernel)
     kernel = bounded(closed.kernel, (2, 3))
     sizes = tuple(Buffer.whole(3 + at, SCALAR) for at in range(2))
@@ -135,3 +135,18 @@ def test_where_a_size_ends_tiles_the_form_is_one_for_small_sizes_too() -> None:
     outputs = [one.tile.extent("transform", "y") * one.tile.extent("transform", "x") for one in (best, open_best)]
     assert outputs[1] < outputs[0]
     assert open_best.seconds > best.seconds, "the mean over sizes, of which small ones wait for weights"
+
+
+def test_weights_are_fetched_while_products_are_made() -> None:
+    """They are waited for only where there are few products for each of them."""
+    far = replace(V4, rates=replace(V4.rates, in_memory=True))
+    for work, waits in ((conv(64, 64, 114), False), (conv(512, 512, 9), True)):
+        near_s, far_s = (winograd_tiles(work, target, 1)[0].seconds for target in (V4, far))
+        assert (far_s > near_s) is waits
+
+
+def test_register_tiles_of_one_vector_pay_for_their_loads() -> None:
+    """A load of an element for each multiply-add, where wider ones share them: on AVX2 more rows gain nothing."""
+    v3 = next(profile for profile in PROFILES if profile.name == "cpu:x86-64-v3")
+    best = winograd_tiles(conv(64, 256, 15), v3, 1)[0].tile
+    assert best.extent("register", "n") > v3.vector_floats
