@@ -179,11 +179,10 @@ class Serving:
             body, header = await self._body(request), request.headers.get(HEADER_LENGTH)
             if header is not None and not header.isdecimal():
                 raise UsageError(f"{HEADER_LENGTH} is {header!r}", fix="give the number of bytes of the JSON")
-            given = tensors.asked(
-                body, None if header is None else int(header), served.model.inputs, served.model.outputs
-            )
+            inputs, outputs = served.model.inputs, served.model.outputs  # a fresh file may have others meanwhile
+            given = tensors.asked(body, None if header is None else int(header), inputs, outputs)
             found = await served.infer(given.inputs, _caller(request))
-            content, length = tensors.answer(served.name, given, served.model.outputs, found)
+            content, length = tensors.answer(served.name, given, outputs, found)
         if length is None:
             return Response(content, media_type="application/json")
         return Response(content, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,12 +66,32 @@ class Cores:
                 future.set_result(None)
 
 
-class Replicas:
-    """The models of one file. Each runs one inference at a time, and all share its weights in memory."""
+DESCRIPTORS = Path("/proc/self/fd")
+"""Files that the process has open, by number."""
 
-    def __init__(self, opened: Callable[[], Model]) -> None:
-        self._open = opened
-        self.first = opened()
+
+class Replicas:
+    """The models of one file. Each runs one inference at a time, and all share its weights in memory.
+
+    What is read later is of the same file, whatever has taken its place, where the system names open files (Linux).
+    Raises what `opened` raises, and `OSError`.
+    """
+
+    def __init__(self, path: Path, opened: Callable[[Path], Model]) -> None:
+        self._held = contextlib.ExitStack()
+        same = path
+        if DESCRIPTORS.is_dir() and path.exists():
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._held.callback(os.close, file)
+            same = DESCRIPTORS / str(file)
+        self.state = state_of(same)
+        self._open = partial(opened, same)
+        with self._held:
+            try:
+                self.first = opened(same)
+            except UsageError as error:
+                raise UsageError(error.message.replace(str(same), str(path)), error.fix) from error
+            self._held = self._held.pop_all()
         self.lanes = int(getattr(self.first, "lanes", 1))
         self._free = [self.first]
         self._all = [self.first]
@@ -79,9 +100,15 @@ class Replicas:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Says that a call of `run` follows, for which they stay open."""
+        """Says that a call of `run` follows, or of `leave`; until then they stay open."""
         with self._lock:
             self._in_use += 1
+
+    def leave(self) -> None:
+        """Takes back one `begin`."""
+        with self._lock:
+            self._in_use -= 1
+        self._close_when_over()
 
     def run(self, work: Callable[[Model], Given]) -> Given:
         """What `work` gives for a model that nobody else runs meanwhile; opened where all are in use."""
@@ -98,9 +125,7 @@ class Replicas:
                 with self._lock:
                     self._free.append(model)
         finally:
-            with self._lock:
-                self._in_use -= 1
-            self._close_when_over()
+            self.leave()
 
     def end(self) -> None:
         """Close them when the last run has ended."""
@@ -113,6 +138,17 @@ class Replicas:
             self._all = self._all if models is not self._all else []
         for model in models:
             model.close()
+        if models:
+            self._held.close()
+
+
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """What differs for a file that takes another's place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def ran(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +172,7 @@ class Served:
 
     lanes   of a run; None: as it was compiled for
     queue   runs, or requests that are joined, that may wait for lanes; one more is refused
-    opened  a model of the file at `path`; None: the artifact that it is
+    opened  a model of a file; None: the artifact that it is
     joins   whether requests are joined into runs, where the model is one that takes several
     """
 
@@ -147,7 +183,7 @@ class Served:
         cores: Cores,
         lanes: int | None = None,
         queue: int = 64,
-        opened: Callable[[], Model] | None = None,
+        opened: Callable[[Path], Model] | None = None,
         joins: bool = False,
     ) -> None:
         self.name, self.path, self.queue = name, path, queue
@@ -155,10 +191,10 @@ class Served:
         self._batcher: Batcher | None = None
         self.waiting = 0
         self._cores = cores
-        self._opened = opened or (lambda: load(path, lanes))
+        self._opened = opened or (lambda path: load(path, lanes))
         self._threads = ThreadPoolExecutor(cores.count, thread_name_prefix=f"serve-{name}")
-        self._state = self._seen()
-        self._replicas = Replicas(self._opened)
+        self._replicas = Replicas(path, self._opened)
+        self._state = self._replicas.state
 
     @property
     def replicas(self) -> int:
@@ -177,10 +213,10 @@ class Served:
 
     async def join(self, request: Any, caller: str = "") -> Any:
         """The answer to a request that is joined with others (`tilewright.batching`). Raises as `do` does."""
-        loop = asyncio.get_running_loop()
+        loop, replicas = asyncio.get_running_loop(), self._replicas
 
         def work(call: Callable[[Model], list[Any]]) -> list[Any]:
-            done = self._given_lanes(lambda model: told(model, call))
+            done = self._given_lanes(replicas, lambda model: told(model, call))
             return asyncio.run_coroutine_threadsafe(done, loop).result()
 
         if self._batcher is None:
@@ -204,17 +240,19 @@ class Served:
         """
         if self.waiting >= self.queue:
             raise Busy(f"{self.waiting} runs wait for the model {self.name}", fix="send it again later")
-        return await self._given_lanes(work)
+        return await self._given_lanes(self._replicas, work)
 
-    async def _given_lanes(self, work: Callable[[Model], Given]) -> Given:
+    async def _given_lanes(self, replicas: Replicas, work: Callable[[Model], Given]) -> Given:
         self.waiting += 1
         held = contextlib.AsyncExitStack()
+        replicas.begin()
         try:
-            await held.enter_async_context(self._cores.held(self._replicas.lanes))
+            await held.enter_async_context(self._cores.held(replicas.lanes))
+        except BaseException:
+            replicas.leave()
+            raise
         finally:
             self.waiting -= 1
-        replicas = self._replicas
-        replicas.begin()
         return await asyncio.shield(asyncio.ensure_future(self._carried_out(replicas, held, work)))
 
     async def _carried_out(
@@ -224,33 +262,26 @@ class Served:
             return await asyncio.get_running_loop().run_in_executor(self._threads, replicas.run, work)
 
     async def reload(self) -> bool:
-        """Load the file again if it was replaced; whether it was. Runs that have begun end on the old one.
+        """Load the file again if it was replaced; whether it was. Requests that came before end on the old one.
 
         A file that cannot be loaded changes nothing, and is tried again when it changes.
         """
-        state = self._seen()
+        state = state_of(self.path)
         if state in (None, self._state):
             return False
         self._state = state
         try:
-            fresh = await asyncio.to_thread(Replicas, self._opened)
-        except (ClientError, OSError, ValueError) as error:
+            fresh = await asyncio.to_thread(Replicas, self.path, self._opened)
+        except Exception as error:  # a file may hold any code
             LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
             return False
-        old, self._replicas = self._replicas, fresh
+        old, self._replicas, self._state = self._replicas, fresh, fresh.state
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await asyncio.to_thread(batcher.close)
         old.end()
         LOG.info("%s: %s was replaced, and loaded", self.name, self.path)
         return True
-
-    def _seen(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
         """End all threads, after the runs that have begun, and free the models. Not on the loop that runs them."""
