@@ -75,7 +75,9 @@ class Serving:
         """The ASGI application; it closes the models when it ends."""
         self.counters = Counters(self.models)
         model = "/v2/models/{model}"
-        routes = [
+        routes = [  # the first that fits is taken
+            self._route(f"{model}/infer", self._infer, "POST"),
+            self._route("/v1/embeddings", self._on_texts(openai.embeddings), "POST"),
             self._route("/v2", self._server),
             self._route("/v2/health/live", self._healthy, is_open=True),
             self._route("/v2/health/ready", self._healthy, is_open=True),
@@ -83,15 +85,11 @@ class Serving:
             *(
                 self._route(path + suffix, handler, method)
                 for path in (model, f"{model}/versions/{{version}}")
-                for suffix, handler, method in (
-                    ("", self._metadata, "GET"),
-                    ("/ready", self._ready, "GET"),
-                    ("/infer", self._infer, "POST"),
-                )
+                for suffix, handler, method in (("", self._metadata, "GET"), ("/ready", self._ready, "GET"))
             ),
+            self._route(f"{model}/versions/{{version}}/infer", self._infer, "POST"),
             self._route("/metrics", self._metrics),
             self._route("/v1/models", self._models),
-            self._route("/v1/embeddings", self._on_texts(openai.embeddings), "POST"),
             self._route("/v1/completions", self._on_texts(completions.completions), "POST"),
             self._route("/v1/chat/completions", self._on_texts(completions.chat), "POST"),
         ]

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,38 +31,50 @@ class Cores:
     def __init__(self, count: int) -> None:
         self.count = count
         self._free = count
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._lock = threading.Lock()
 
     @contextlib.asynccontextmanager
     async def held(self, lanes: int) -> AsyncIterator[None]:
         """These lanes, for as long as the context lasts. A caller that is cancelled leaves the queue."""
-        lanes = min(lanes, self.count)
-        mine = asyncio.get_running_loop().create_future()
-        self._waiting.append((lanes, mine))
-        self._serve()
+        mine = self._asked(lanes)
         try:
-            await mine
+            if not mine.done():
+                await asyncio.wrap_future(mine)
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
-                self._give(lanes)
-            else:
-                self._waiting = [one for one in self._waiting if one[1] is not mine]
-                self._serve()
+            self._give(0 if mine.cancel() else lanes)
             raise
         try:
             yield
         finally:
             self._give(lanes)
 
+    @contextlib.contextmanager
+    def held_here(self, lanes: int) -> Iterator[None]:
+        """The same for a thread, which waits."""
+        self._asked(lanes).result()
+        try:
+            yield
+        finally:
+            self._give(lanes)
+
+    def _asked(self, lanes: int) -> Future[None]:
+        mine: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((min(lanes, self.count), mine))
+            self._serve()
+        return mine
+
     def _give(self, lanes: int) -> None:
-        self._free += lanes
-        self._serve()
+        with self._lock:
+            self._free += min(lanes, self.count)
+            self._serve()
 
     def _serve(self) -> None:
         """The first who waits goes first, however many lanes it needs."""
-        while self._waiting and self._waiting[0][0] <= self._free:
-            lanes, future = self._waiting.pop(0)
-            if not future.cancelled():
+        while self._waiting and (self._waiting[0][0] <= self._free or self._waiting[0][1].cancelled()):
+            lanes, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
                 self._free -= lanes
                 future.set_result(None)
 
@@ -77,7 +90,7 @@ class Replicas:
     Raises what `opened` raises, and `OSError`.
     """
 
-    def __init__(self, path: Path, opened: Callable[[Path], Model]) -> None:
+    def __init__(self, path: Path, opened: Callable[[Path], Model], joins: bool = False) -> None:
         self._held = contextlib.ExitStack()
         same = path
         if DESCRIPTORS.is_dir() and path.exists():
@@ -96,6 +109,7 @@ class Replicas:
         self._free = [self.first]
         self._all = [self.first]
         self._in_use = 0
+        self.joiner = joiner_of(self.first) if joins else None
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -187,14 +201,19 @@ class Served:
         joins: bool = False,
     ) -> None:
         self.name, self.path, self.queue = name, path, queue
-        self._may_join = joins
+        self._joins = joins
         self._batcher: Batcher | None = None
-        self.waiting = 0
+        self._runs_waiting = 0
         self._cores = cores
         self._opened = opened or (lambda path: load(path, lanes))
         self._threads = ThreadPoolExecutor(cores.count, thread_name_prefix=f"serve-{name}")
-        self._replicas = Replicas(path, self._opened)
+        self._replicas = Replicas(path, self._opened, joins)
         self._state = self._replicas.state
+
+    @property
+    def waiting(self) -> int:
+        """Runs, or requests that are joined, that wait."""
+        return self._runs_waiting + (0 if self._batcher is None else len(self._batcher))
 
     @property
     def replicas(self) -> int:
@@ -209,15 +228,16 @@ class Served:
     @property
     def joins(self) -> bool:
         """Whether requests are joined into runs."""
-        return self._may_join and joiner_of(self.model) is not None
+        return self._replicas.joiner is not None
 
     async def join(self, request: Any, caller: str = "") -> Any:
         """The answer to a request that is joined with others (`tilewright.batching`). Raises as `do` does."""
-        loop, replicas = asyncio.get_running_loop(), self._replicas
+        replicas = self._replicas
 
         def work(call: Callable[[Model], list[Any]]) -> list[Any]:
-            done = self._given_lanes(replicas, lambda model: told(model, call))
-            return asyncio.run_coroutine_threadsafe(done, loop).result()
+            with self._cores.held_here(replicas.lanes):
+                replicas.begin()
+                return replicas.run(lambda model: told(model, call))
 
         if self._batcher is None:
             self._batcher = Batcher(self.model, self.queue, runs=self.replicas, work=work)
@@ -225,9 +245,9 @@ class Served:
 
     async def infer(self, inputs: Mapping[str, Any], caller: str = "") -> dict[str, Any]:
         """Outputs by name, of a run that may be others' too."""
-        if not self.joins:
+        joiner = self._replicas.joiner
+        if joiner is None:
             return await self.do(lambda model: ran(model, inputs))
-        joiner = joiner_of(self.model)
         if isinstance(joiner, Texts):
             return joiner.together(await self.join(joiner.apart(inputs), caller))
         found: dict[str, Any] = await self.join(inputs, caller)
@@ -238,12 +258,12 @@ class Served:
 
         A caller that is cancelled while it waits is forgotten; work that has begun ends, and its replica is free then.
         """
-        if self.waiting >= self.queue:
-            raise Busy(f"{self.waiting} runs wait for the model {self.name}", fix="send it again later")
+        if self._runs_waiting >= self.queue:
+            raise Busy(f"{self._runs_waiting} runs wait for the model {self.name}", fix="send it again later")
         return await self._given_lanes(self._replicas, work)
 
     async def _given_lanes(self, replicas: Replicas, work: Callable[[Model], Given]) -> Given:
-        self.waiting += 1
+        self._runs_waiting += 1
         held = contextlib.AsyncExitStack()
         replicas.begin()
         try:
@@ -252,7 +272,7 @@ class Served:
             replicas.leave()
             raise
         finally:
-            self.waiting -= 1
+            self._runs_waiting -= 1
         return await asyncio.shield(asyncio.ensure_future(self._carried_out(replicas, held, work)))
 
     async def _carried_out(
@@ -271,7 +291,7 @@ class Served:
             return False
         self._state = state
         try:
-            fresh = await asyncio.to_thread(Replicas, self.path, self._opened)
+            fresh = await asyncio.to_thread(Replicas, self.path, self._opened, self._joins)
         except Exception as error:  # a file may hold any code
             LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
             return False
