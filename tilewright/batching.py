@@ -93,8 +93,9 @@ class Texts:
         if not (len(ends) > 1 and lengths == {int(ends[-1])} and ends[0] == 0 and (np.diff(ends) > 0).all()):
             fix = "give the place of each text's first token, from 0 on and rising, and the number of all tokens"
             raise UsageError(f"{self.offsets} are not those of texts of {max(lengths)} tokens", fix=fix)
-        parts = {name: np.split(np.asarray(inputs[name]).reshape(-1), ends[1:-1]) for name in self.inputs}
-        return [{name: each[at] for name, each in parts.items()} for at in range(len(ends) - 1)]
+        lines = {name: np.asarray(inputs[name]).reshape(-1) for name in self.inputs}
+        pairs = itertools.pairwise(ends.tolist())
+        return [{name: line[first:past] for name, line in lines.items()} for first, past in pairs]
 
     def together(self, answers: Sequence[Outputs]) -> Outputs:
         """The outputs of texts in the program's own form: rows of all tokens, or of all texts."""
@@ -166,16 +167,15 @@ class Costs:
     """What runs took: seconds by tokens."""
 
     seen: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    line: tuple[float, float] = (0.0, 0.0)
+    """Seconds of a run, and of a token in it, neither below 0; zeros where nothing is known."""
 
     def add(self, tokens: int, seconds: float) -> None:
         """A run more."""
         self.seen.append((tokens, seconds))
+        self.line = self._fitted()
 
-    @property
-    def line(self) -> tuple[float, float]:
-        """Seconds of a run, and of a token in it, neither below 0; zeros where nothing is known."""
-        if not self.seen:
-            return 0.0, 0.0
+    def _fitted(self) -> tuple[float, float]:
         tokens, seconds = np.array(self.seen).T
         spread = tokens - tokens.mean()
         square = float(spread @ spread)
@@ -262,7 +262,7 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise ClientError("the batcher is closed", fix="make another one")
-            if (count := self._count()) >= self._queue:
+            if sum(map(len, self._waiting.values())) >= self._queue <= (count := self._count()):
                 raise Busy(f"{count} requests wait for the model", fix="send it again later")
             start = max(self._now, self._served.get(caller, 0.0))
             self._served[caller] = start + tokens

@@ -69,9 +69,9 @@ def _chosen(value: Expr, view: Attention) -> Found:
         return (), 0.0, value
     lowest = value.otherwise
     while isinstance(value, Where) and value.otherwise == lowest:
-        parts = [(part, _bound(part, view.keys)) for part in conjuncts(value.condition)]
+        parts = [(part, bound_along(part, view.keys)) for part in conjuncts(value.condition)]
         own = [bound for _, bound in parts if bound is not None]
-        if not own or not _is_inside(value.then, view.kernel):
+        if not own or not is_inside(value.then, view.kernel):
             break
         found += own
         rest = conjunction([part for part, bound in parts if bound is None])
@@ -90,7 +90,7 @@ def _added(value: Expr, view: Attention) -> Found | None:
     found = [bound for _, bounds, _ in masks for bound in bounds]
     left = [term for term, bounds, _ in masks if not bounds]
     lowest = [number for _, bounds, number in masks if bounds]
-    if not found or not left or not all(_is_inside(term, view.kernel) for term in left):
+    if not found or not left or not all(is_inside(term, view.kernel) for term in left):
         return None
     if len(lowest) > 1 and any(number > float("-inf") for number in lowest):
         return None
@@ -117,12 +117,12 @@ def _mask(term: Expr, keys: Axis) -> tuple[tuple[KeyBound, ...], float]:
         parts = [replace(parts[0], function=NEGATED.get(parts[0].function, ""))] if parts[0].function in NEGATED else []
     elif then != 0 or otherwise > ABSORBS:
         return (), 0.0
-    found = [_bound(part, keys) for part in parts]
+    found = [bound_along(part, keys) for part in parts]
     bounds = tuple(bound for bound in found if bound is not None) if None not in found else ()
     return bounds, min(then, otherwise)
 
 
-def _bound(condition: Expr, keys: Axis) -> KeyBound | None:
+def bound_along(condition: Expr, keys: Axis) -> KeyBound | None:
     """A comparison of the key's place, and perhaps a number, with what does not depend on the key."""
     if not isinstance(condition, Apply) or condition.function not in SWAPPED:
         return None
@@ -137,7 +137,7 @@ def _bound(condition: Expr, keys: Axis) -> KeyBound | None:
     return KeyBound(right, int(function in ("le", "gt")) - offset.const, function in ("lt", "le"))
 
 
-def _is_inside(value: Expr, kernel: Kernel) -> bool:
+def is_inside(value: Expr, kernel: Kernel) -> bool:
     """Whether no load of a value may leave its tensor, wherever the value is computed."""
     return all(
         index.range[0] >= 0 and index.range[1] < extent

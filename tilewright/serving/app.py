@@ -75,7 +75,9 @@ class Serving:
         """The ASGI application; it closes the models when it ends."""
         self.counters = Counters(self.models)
         model = "/v2/models/{model}"
-        routes = [
+        routes = [  # the first that fits is taken
+            self._route(f"{model}/infer", self._infer, "POST"),
+            self._route("/v1/embeddings", self._on_texts(openai.embeddings), "POST"),
             self._route("/v2", self._server),
             self._route("/v2/health/live", self._healthy, is_open=True),
             self._route("/v2/health/ready", self._healthy, is_open=True),
@@ -83,15 +85,11 @@ class Serving:
             *(
                 self._route(path + suffix, handler, method)
                 for path in (model, f"{model}/versions/{{version}}")
-                for suffix, handler, method in (
-                    ("", self._metadata, "GET"),
-                    ("/ready", self._ready, "GET"),
-                    ("/infer", self._infer, "POST"),
-                )
+                for suffix, handler, method in (("", self._metadata, "GET"), ("/ready", self._ready, "GET"))
             ),
+            self._route(f"{model}/versions/{{version}}/infer", self._infer, "POST"),
             self._route("/metrics", self._metrics),
             self._route("/v1/models", self._models),
-            self._route("/v1/embeddings", self._on_texts(openai.embeddings), "POST"),
             self._route("/v1/completions", self._on_texts(completions.completions), "POST"),
             self._route("/v1/chat/completions", self._on_texts(completions.chat), "POST"),
         ]
@@ -179,11 +177,10 @@ class Serving:
             body, header = await self._body(request), request.headers.get(HEADER_LENGTH)
             if header is not None and not header.isdecimal():
                 raise UsageError(f"{HEADER_LENGTH} is {header!r}", fix="give the number of bytes of the JSON")
-            given = tensors.asked(
-                body, None if header is None else int(header), served.model.inputs, served.model.outputs
-            )
+            inputs, outputs = served.model.inputs, served.model.outputs  # a fresh file may have others meanwhile
+            given = tensors.asked(body, None if header is None else int(header), inputs, outputs)
             found = await served.infer(given.inputs, _caller(request))
-            content, length = tensors.answer(served.name, given, served.model.outputs, found)
+            content, length = tensors.answer(served.name, given, outputs, found)
         if length is None:
             return Response(content, media_type="application/json")
         return Response(content, media_type="application/octet-stream", headers={HEADER_LENGTH: str(length)})

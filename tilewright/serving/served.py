@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,59 +31,98 @@ class Cores:
     def __init__(self, count: int) -> None:
         self.count = count
         self._free = count
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._lock = threading.Lock()
 
     @contextlib.asynccontextmanager
     async def held(self, lanes: int) -> AsyncIterator[None]:
         """These lanes, for as long as the context lasts. A caller that is cancelled leaves the queue."""
-        lanes = min(lanes, self.count)
-        mine = asyncio.get_running_loop().create_future()
-        self._waiting.append((lanes, mine))
-        self._serve()
+        mine = self._asked(lanes)
         try:
-            await mine
+            if not mine.done():
+                await asyncio.wrap_future(mine)
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
-                self._give(lanes)
-            else:
-                self._waiting = [one for one in self._waiting if one[1] is not mine]
-                self._serve()
+            self._give(0 if mine.cancel() else lanes)
             raise
         try:
             yield
         finally:
             self._give(lanes)
 
+    @contextlib.contextmanager
+    def held_here(self, lanes: int) -> Iterator[None]:
+        """The same for a thread, which waits."""
+        self._asked(lanes).result()
+        try:
+            yield
+        finally:
+            self._give(lanes)
+
+    def _asked(self, lanes: int) -> Future[None]:
+        mine: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((min(lanes, self.count), mine))
+            self._serve()
+        return mine
+
     def _give(self, lanes: int) -> None:
-        self._free += lanes
-        self._serve()
+        with self._lock:
+            self._free += min(lanes, self.count)
+            self._serve()
 
     def _serve(self) -> None:
         """The first who waits goes first, however many lanes it needs."""
-        while self._waiting and self._waiting[0][0] <= self._free:
-            lanes, future = self._waiting.pop(0)
-            if not future.cancelled():
+        while self._waiting and (self._waiting[0][0] <= self._free or self._waiting[0][1].cancelled()):
+            lanes, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
                 self._free -= lanes
                 future.set_result(None)
 
 
-class Replicas:
-    """The models of one file. Each runs one inference at a time, and all share its weights in memory."""
+DESCRIPTORS = Path("/proc/self/fd")
+"""Files that the process has open, by number."""
 
-    def __init__(self, opened: Callable[[], Model]) -> None:
-        self._open = opened
-        self.first = opened()
+
+class Replicas:
+    """The models of one file. Each runs one inference at a time, and all share its weights in memory.
+
+    What is read later is of the same file, whatever has taken its place, where the system names open files (Linux).
+    Raises what `opened` raises, and `OSError`.
+    """
+
+    def __init__(self, path: Path, opened: Callable[[Path], Model], joins: bool = False) -> None:
+        self._held = contextlib.ExitStack()
+        same = path
+        if DESCRIPTORS.is_dir() and path.exists():
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._held.callback(os.close, file)
+            same = DESCRIPTORS / str(file)
+        self.state = state_of(same)
+        self._open = partial(opened, same)
+        with self._held:
+            try:
+                self.first = opened(same)
+            except UsageError as error:
+                raise UsageError(error.message.replace(str(same), str(path)), error.fix) from error
+            self._held = self._held.pop_all()
         self.lanes = int(getattr(self.first, "lanes", 1))
         self._free = [self.first]
         self._all = [self.first]
         self._in_use = 0
+        self.joiner = joiner_of(self.first) if joins else None
         self._is_over = False
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Says that a call of `run` follows, for which they stay open."""
+        """Says that a call of `run` follows, or of `leave`; until then they stay open."""
         with self._lock:
             self._in_use += 1
+
+    def leave(self) -> None:
+        """Takes back one `begin`."""
+        with self._lock:
+            self._in_use -= 1
+        self._close_when_over()
 
     def run(self, work: Callable[[Model], Given]) -> Given:
         """What `work` gives for a model that nobody else runs meanwhile; opened where all are in use."""
@@ -98,9 +139,7 @@ class Replicas:
                 with self._lock:
                     self._free.append(model)
         finally:
-            with self._lock:
-                self._in_use -= 1
-            self._close_when_over()
+            self.leave()
 
     def end(self) -> None:
         """Close them when the last run has ended."""
@@ -113,6 +152,17 @@ class Replicas:
             self._all = self._all if models is not self._all else []
         for model in models:
             model.close()
+        if models:
+            self._held.close()
+
+
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """What differs for a file that takes another's place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def ran(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +186,7 @@ class Served:
 
     lanes   of a run; None: as it was compiled for
     queue   runs, or requests that are joined, that may wait for lanes; one more is refused
-    opened  a model of the file at `path`; None: the artifact that it is
+    opened  a model of a file; None: the artifact that it is
     joins   whether requests are joined into runs, where the model is one that takes several
     """
 
@@ -147,18 +197,23 @@ class Served:
         cores: Cores,
         lanes: int | None = None,
         queue: int = 64,
-        opened: Callable[[], Model] | None = None,
+        opened: Callable[[Path], Model] | None = None,
         joins: bool = False,
     ) -> None:
         self.name, self.path, self.queue = name, path, queue
-        self._may_join = joins
+        self._joins = joins
         self._batcher: Batcher | None = None
-        self.waiting = 0
+        self._runs_waiting = 0
         self._cores = cores
-        self._opened = opened or (lambda: load(path, lanes))
+        self._opened = opened or (lambda path: load(path, lanes))
         self._threads = ThreadPoolExecutor(cores.count, thread_name_prefix=f"serve-{name}")
-        self._state = self._seen()
-        self._replicas = Replicas(self._opened)
+        self._replicas = Replicas(path, self._opened, joins)
+        self._state = self._replicas.state
+
+    @property
+    def waiting(self) -> int:
+        """Runs, or requests that are joined, that wait."""
+        return self._runs_waiting + (0 if self._batcher is None else len(self._batcher))
 
     @property
     def replicas(self) -> int:
@@ -173,15 +228,16 @@ class Served:
     @property
     def joins(self) -> bool:
         """Whether requests are joined into runs."""
-        return self._may_join and joiner_of(self.model) is not None
+        return self._replicas.joiner is not None
 
     async def join(self, request: Any, caller: str = "") -> Any:
         """The answer to a request that is joined with others (`tilewright.batching`). Raises as `do` does."""
-        loop = asyncio.get_running_loop()
+        replicas = self._replicas
 
         def work(call: Callable[[Model], list[Any]]) -> list[Any]:
-            done = self._given_lanes(lambda model: told(model, call))
-            return asyncio.run_coroutine_threadsafe(done, loop).result()
+            with self._cores.held_here(replicas.lanes):
+                replicas.begin()
+                return replicas.run(lambda model: told(model, call))
 
         if self._batcher is None:
             self._batcher = Batcher(self.model, self.queue, runs=self.replicas, work=work)
@@ -189,9 +245,9 @@ class Served:
 
     async def infer(self, inputs: Mapping[str, Any], caller: str = "") -> dict[str, Any]:
         """Outputs by name, of a run that may be others' too."""
-        if not self.joins:
+        joiner = self._replicas.joiner
+        if joiner is None:
             return await self.do(lambda model: ran(model, inputs))
-        joiner = joiner_of(self.model)
         if isinstance(joiner, Texts):
             return joiner.together(await self.join(joiner.apart(inputs), caller))
         found: dict[str, Any] = await self.join(inputs, caller)
@@ -202,19 +258,21 @@ class Served:
 
         A caller that is cancelled while it waits is forgotten; work that has begun ends, and its replica is free then.
         """
-        if self.waiting >= self.queue:
-            raise Busy(f"{self.waiting} runs wait for the model {self.name}", fix="send it again later")
-        return await self._given_lanes(work)
+        if self._runs_waiting >= self.queue:
+            raise Busy(f"{self._runs_waiting} runs wait for the model {self.name}", fix="send it again later")
+        return await self._given_lanes(self._replicas, work)
 
-    async def _given_lanes(self, work: Callable[[Model], Given]) -> Given:
-        self.waiting += 1
+    async def _given_lanes(self, replicas: Replicas, work: Callable[[Model], Given]) -> Given:
+        self._runs_waiting += 1
         held = contextlib.AsyncExitStack()
-        try:
-            await held.enter_async_context(self._cores.held(self._replicas.lanes))
-        finally:
-            self.waiting -= 1
-        replicas = self._replicas
         replicas.begin()
+        try:
+            await held.enter_async_context(self._cores.held(replicas.lanes))
+        except BaseException:
+            replicas.leave()
+            raise
+        finally:
+            self._runs_waiting -= 1
         return await asyncio.shield(asyncio.ensure_future(self._carried_out(replicas, held, work)))
 
     async def _carried_out(
@@ -224,33 +282,26 @@ class Served:
             return await asyncio.get_running_loop().run_in_executor(self._threads, replicas.run, work)
 
     async def reload(self) -> bool:
-        """Load the file again if it was replaced; whether it was. Runs that have begun end on the old one.
+        """Load the file again if it was replaced; whether it was. Requests that came before end on the old one.
 
         A file that cannot be loaded changes nothing, and is tried again when it changes.
         """
-        state = self._seen()
+        state = state_of(self.path)
         if state in (None, self._state):
             return False
         self._state = state
         try:
-            fresh = await asyncio.to_thread(Replicas, self._opened)
-        except (ClientError, OSError, ValueError) as error:
+            fresh = await asyncio.to_thread(Replicas, self.path, self._opened, self._joins)
+        except Exception as error:  # a file may hold any code
             LOG.warning("%s: %s was replaced by what cannot be loaded: %s", self.name, self.path, error)
             return False
-        old, self._replicas = self._replicas, fresh
+        old, self._replicas, self._state = self._replicas, fresh, fresh.state
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await asyncio.to_thread(batcher.close)
         old.end()
         LOG.info("%s: %s was replaced, and loaded", self.name, self.path)
         return True
-
-    def _seen(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
         """End all threads, after the runs that have begun, and free the models. Not on the loop that runs them."""

@@ -88,7 +88,7 @@ def asked(body: bytes, header: int | None, inputs: Sequence[TensorSpec], outputs
         plain = json.loads(body[:header])
     except ValueError as error:
         raise UsageError(f"the body is not JSON: {error}", fix="send the JSON of the Open Inference Protocol") from None
-    if not isinstance(plain, Mapping) or not isinstance(plain.get("inputs"), list):
+    if not isinstance(plain, dict) or not isinstance(plain.get("inputs"), list):
         raise UsageError("the body has no list `inputs`", fix="give the tensors in `inputs`")
     binary = memoryview(body)[len(body) if header is None else header :]
     known, given = {spec.name: spec for spec in inputs}, {}
@@ -109,7 +109,7 @@ def _tensors(given: Any, known: Mapping[str, TensorSpec], kind: str) -> Iterable
     if not isinstance(given, list):
         raise UsageError(f"{kind}s are no list", fix=f"give a list of {kind}s")
     for one in given:
-        name = one.get("name") if isinstance(one, Mapping) else None
+        name = one.get("name") if isinstance(one, dict) else None
         if name not in known:
             raise UsageError(f"{name!r} is no {kind} of the model", fix=f"give one of {', '.join(known)}")
     return given
@@ -117,7 +117,7 @@ def _tensors(given: Any, known: Mapping[str, TensorSpec], kind: str) -> Iterable
 
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     found = given.get("parameters") or {}
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _array(spec: TensorSpec, given: Mapping[str, Any], binary: memoryview) -> tuple[Array, memoryview]:

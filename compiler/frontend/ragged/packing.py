@@ -258,6 +258,9 @@ class Packing:
         keeps = node.op in KEEPING or (node.op == "Where" and all(map(self._is_apart, chosen)))
         if keeps and self.apart.intersection(chosen):
             self.apart.update(node.outputs)
+        joined = [id for id in node.used if self.seen.level(id) == "tokens"]
+        if node.op == "Add" and len(joined) > 1 and not self.causal.intersection(node.used):
+            self._end(node)  # a residual sum, which is read no further than its operands
 
     def _is_apart(self, id: int | None) -> bool:
         constants = self.seen.graph.constants
@@ -280,6 +283,7 @@ class Packing:
         axis = axis_of(node, rank, default=-1)
         self._plain(id, range(axis, rank), "it normalises over tokens")
         self._copy(node)
+        self._end(node)
 
     def _reshape(self, node: Node) -> None:
         id, result = node.used[0], node.outputs[0]

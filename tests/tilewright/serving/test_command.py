@@ -21,6 +21,7 @@ import pytest
 from bench import subjects
 from compiler.contract import CompileOptions
 from tests.compiling import compile_file
+from tests.tilewright.serving import endurance
 from tilewright import load
 
 pytestmark = pytest.mark.processes
@@ -81,6 +82,13 @@ def test_requests_are_answered_while_files_change_and_to_the_end(artifact: Path,
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert process.returncode in (0, -signal.SIGTERM), errors
+
+
+def test_nothing_is_lost_or_wrong_whatever_is_killed_or_put_in_place(tmp_path: Path) -> None:
+    files = {"a": endurance.made(tmp_path, 1), "b": endurance.made(tmp_path, 2)}
+    tally = endurance.Run(tmp_path, files, clients=3, seed=7).run(["damaged", "stopped", "killed_while_replaced"])
+    assert not tally.breaches
+    assert tally.answered > 3
 
 
 @pytest.mark.parametrize(

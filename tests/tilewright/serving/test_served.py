@@ -20,13 +20,15 @@ class Fake:
     """A model that says what its file held, one run at a time; `entered` counts those inside."""
 
     lanes = 1
-    opened = 0
+    opened = running = 0
 
     def __init__(self, path: Path) -> None:
         type(self).opened += 1
         self.text = path.read_text()
         if self.text == "broken":
-            raise UsageError("it is broken", fix="mend it")
+            raise UsageError(f"{path} is broken", fix="mend it")
+        if self.text == "strange":
+            raise RuntimeError("whatever code may raise")
         self.is_closed = self.is_running = False
 
     def close(self) -> None:
@@ -37,8 +39,10 @@ class Fake:
         assert not self.is_running
         assert not self.is_closed
         self.is_running = True
+        type(self).running += 1
         if gate:
             assert gate.wait(60)
+        type(self).running -= 1
         self.is_running = False
         return self.text
 
@@ -46,7 +50,7 @@ class Fake:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(under_test, "load", lambda path, lanes: Fake(path))
-    Fake.opened = 0
+    Fake.opened = Fake.running = 0
     (tmp_path / "m.tw").write_text("one")
     return tmp_path / "m.tw"
 
@@ -176,7 +180,37 @@ def test_a_file_that_takes_anothers_place_serves_the_next_run_and_loses_none(fil
     asyncio.run(whole())
 
 
-@pytest.mark.parametrize("text", ["broken", None])
+@pytest.mark.skipif(not under_test.DESCRIPTORS.is_dir(), reason="the system does not name open files")
+@pytest.mark.parametrize("text", ["another", "broken"])
+def test_requests_from_before_a_file_was_replaced_run_on_the_old_one_and_so_do_replicas_opened_later(
+    text: str, file: Path
+) -> None:
+    async def whole() -> None:
+        served, gate = Served("m", file, Cores(2)), threading.Event()
+        first = asyncio.ensure_future(served.do(waited(gate)))
+        await until(lambda: Fake.running == 1)
+        fresh = file.with_name("fresh")
+        fresh.write_text(text)
+        fresh.replace(file)
+        others = [asyncio.ensure_future(served.do(waited(gate))) for _ in range(2)]
+        await until(lambda: served.waiting == 1)
+        assert await served.reload() == (text == "another")
+        gate.set()
+        assert await asyncio.gather(first, *others) == ["one"] * 3
+        assert await served.do(once) == ("another" if text == "another" else "one")
+        served.close()
+
+    asyncio.run(whole())
+
+
+def test_a_broken_file_is_named_as_it_was_given(file: Path) -> None:
+    file.write_text("broken")
+    with pytest.raises(UsageError) as refused:
+        Served("m", file, Cores(1))
+    assert refused.value.message == f"{file} is broken"
+
+
+@pytest.mark.parametrize("text", ["broken", "strange", None])
 def test_a_file_that_cannot_be_loaded_or_is_gone_changes_nothing(text: str | None, file: Path) -> None:
     async def whole() -> None:
         served = Served("m", file, Cores(1))

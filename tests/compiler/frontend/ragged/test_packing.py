@@ -15,10 +15,12 @@ from bench.texts.encoder import INPUTS, Encoder
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, UnsupportedModel
 from compiler.frontend.ragged import Texts, load_texts
+from compiler.fuse import fuse
 from compiler.ops import OPERATORS
 from compiler.preflight import preflight
 from compiler.prove.reference import evaluate_graph
 from compiler.prove.sizes import cut, padded
+from compiler.rewrite.rewrite import rewrite
 
 LONGEST, MOST = 12, 5
 RAGGED = dict.fromkeys(INPUTS, 1)
@@ -313,3 +315,12 @@ def test_preflight_says_whether_texts_can_share_an_axis(tmp_path: Path) -> None:
     answer = preflight(file, asked)
     assert not answer["ok"]
     assert [one["operator"] for one in answer["refusals"]] == ["CumSum"]
+
+
+def test_of_all_layers_nothing_is_stored_behind_the_tokens_but_what_is_pooled() -> None:
+    graph = rewrite(packed(pooled(lambda encoder: {"y": encoder.mean()}, layers=2)).loaded.graph).graph
+    kernels = fuse(graph).kernels
+    made = [kernels.buffers[id] for call in kernels.calls for id in call.outputs]
+    of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank == 3 and one.type.dims[1] > MOST]
+    assert len(of_tokens) > 12
+    assert [one.unread for one in of_tokens] == [True] * (len(of_tokens) - 1) + [False]

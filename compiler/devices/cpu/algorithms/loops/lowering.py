@@ -8,7 +8,7 @@ lane's scratch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +29,7 @@ from compiler.codegen.reductions import (
 from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.loops.guards import guards_of, ranges_of
 from compiler.devices.cpu.algorithms.loops.transpose import transpose_of, transposed
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import strips
@@ -36,6 +37,7 @@ from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bound_of, within
 from compiler.forms.cache_lines import whole_lines
+from compiler.forms.key_bounds import KeyBound
 from compiler.forms.normal_form import (
     Address,
     Slots,
@@ -44,7 +46,7 @@ from compiler.forms.normal_form import (
     without_unit_axes,
 )
 from compiler.forms.updates import Update, updates_of
-from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
+from compiler.ir.expr import Cast, Expr, Load
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
@@ -311,7 +313,7 @@ class _Loops(Lowering):
 
     def _is_pass(self, block: Block) -> bool:
         """Whether a block reduces vectors along memory, without leaving any out, to one number."""
-        whole = not _guards(block, lambda _: False)[0] and not _splits_sum(block, block.reduction)
+        whole = not guards_of(block, lambda _: False)[0] and not _splits_sum(block, block.reduction)
         return whole and self._block_vector(block) in block.reduction
 
     def _looped(self, block: Block, emitter: Emitter, beside: Sequence[Block]) -> None:
@@ -364,12 +366,15 @@ class _Loops(Lowering):
         block, wide = blocks[0], emitter.vector is not None or along is not None
         sums = [self._begun(one, self._chains(along), wide=wide) for one in blocks]
         names = sums[0][: len(block.values)]
-        guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
+        guards, values = guards_of(block, lambda part: along in part.axes or emitter.varies(part))
         order = reduction_order(block, guards, self.plain, along)
         pasts = self._pasts(block)
         guards = [guard for guard in guards if not self._ending(guard, block)]
+        ranges = ranges_of(guards, block, self.kernel)
+        firsts = self._ranges(ranges.values(), pasts, emitter)
+        guards = [guard for guard in guards if guard not in ranges]
         others, beside = tuple(sums[0][len(names) :]), tuple(zip(blocks[1:], sums[1:], strict=True))
-        reduction = _Nest(block, values, along, _splits_sum(block, order), others, pasts, beside)
+        reduction = _Nest(block, values, along, _splits_sum(block, order), others, firsts, pasts, beside)
         self._nest(reduction, order, guards, names, emitter)
         return [self._ended(one, chains, along) for one, chains in zip(blocks, sums, strict=True)]
 
@@ -405,7 +410,7 @@ class _Loops(Lowering):
 
     def _pasts(self, block: Block) -> dict[Axis, str]:
         """Declares where reduction axes end that stop at sizes: beyond there are only elements that change nothing."""
-        guards, _ = _guards(block, lambda _: False)
+        guards, _ = guards_of(block, lambda _: False)
         pasts: dict[Axis, str] = {}
         for axis, load in filter(None, (self._ending(guard, block) for guard in guards)):
             past, before = self.writer.name(f"past_{axis}"), pasts.get(axis, axis.extent)
@@ -413,6 +418,21 @@ class _Loops(Lowering):
             self.writer.line(f"const long {past} = {size} < {before} ? (long){size} : {before};")
             pasts[axis] = past
         return pasts
+
+    def _ranges(
+        self, ranges: Iterable[tuple[Axis, KeyBound]], pasts: dict[Axis, str], emitter: Emitter
+    ) -> dict[Axis, str]:
+        """Declares where reduction axes begin, and adds to `pasts` where they end."""
+        firsts: dict[Axis, str] = {}
+        for axis, bound in ranges:
+            name = self.writer.name(f"{'past' if bound.is_end else 'first'}_{axis}")
+            low = "0" if bound.is_end else firsts.get(axis, "0")
+            high = pasts.get(axis, str(axis.extent)) if bound.is_end else str(axis.extent)
+            limit, more = emitter.scalar(bound.limit), bound.more
+            inside = f"{limit} < {high} - {more} ? (long){limit} + {more} : {high}"
+            self.writer.line(f"const long {name} = {limit} < {low} - {more} ? {low} : {inside};")
+            (pasts if bound.is_end else firsts)[axis] = name
+        return firsts
 
     def _nest(
         self, reduction: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
@@ -433,7 +453,8 @@ class _Loops(Lowering):
                 self._partial_sums(reduction, order[0], waiting, names, emitter)
             else:
                 axis, past = order[0], reduction.past(order[0])
-                with self.writer.block(f"for (long {axis} = 0; {axis} < {past}; {axis}++)"), emitter.scope():
+                begin = reduction.firsts.get(axis, "0")
+                with self.writer.block(f"for (long {axis} = {begin}; {axis} < {past}; {axis}++)"), emitter.scope():
                     self._nest(reduction, order[1:], waiting, names, emitter)
 
     def _chains(self, along: Axis | None) -> int:
@@ -470,8 +491,8 @@ class _Loops(Lowering):
         """
         kind = "vf" if emitter.vector else C_TYPES[reduction.block.accumulator or DType.F32]
         part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
-        ends = reduction.past(axis)
-        with self.writer.block(f"for (long {first} = 0; {first} < {ends}; {first} += {SUM_STRETCH})"):
+        begin, ends = reduction.firsts.get(axis, "0"), reduction.past(axis)
+        with self.writer.block(f"for (long {first} = {begin}; {first} < {ends}; {first} += {SUM_STRETCH})"):
             self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {ends});")
             self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
             with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
@@ -503,6 +524,7 @@ class _Nest:
     along   the axis along which it is vectorised
     splits  whether its sum is split
     others  accumulators beside the first
+    firsts  C variables for where axes begin, that do not from 0 on
     pasts   C variables for where axes end that stop at a size
     beside  blocks that are reduced in the same pass, each with its accumulators
     """
@@ -512,6 +534,7 @@ class _Nest:
     along: Axis | None
     splits: bool
     others: tuple[str, ...]
+    firsts: Mapping[Axis, str]
     pasts: Mapping[Axis, str]
     beside: tuple[tuple[Block, list[str]], ...] = ()
 
@@ -566,35 +589,3 @@ def _tiled(outer: Sequence[Axis]) -> list[Axis]:
         tiled.append(axis)
         tiles *= axis.extent
     return tiled
-
-
-def _guards(block: Block, varies: Callable[[Expr], bool]) -> tuple[list[Expr], tuple[Expr, ...]]:
-    """Splits conditions off a reduction's value where the other branch is the identity: those points are skipped.
-
-    Conditions that differ from lane to lane (`varies`) stay where they are.
-    """
-    if len(block.values) != 1:
-        return [], block.values
-    value = block.values[0]
-    if block.monoid == "sum" and isinstance(value, Apply) and value.function == "mul":
-        for position, arg in enumerate(value.args):
-            if isinstance(arg, Where) and _is_number(arg.otherwise, 0.0):
-                guards, kept = _split_condition(arg, varies)
-                args = tuple(kept if at == position else other for at, other in enumerate(value.args))
-                return guards, (Apply("mul", args),)
-    skipped = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}.get(block.monoid)
-    if isinstance(value, Where) and skipped is not None and _is_number(value.otherwise, skipped):
-        guards, kept = _split_condition(value, varies)
-        return guards, (kept,)
-    return [], block.values
-
-
-def _split_condition(value: Where, varies: Callable[[Expr], bool]) -> tuple[list[Expr], Expr]:
-    parts = conjuncts(value.condition)
-    same = [part for part in parts if not varies(part)]
-    different = conjunction([part for part in parts if varies(part)])
-    return same, value.then if different is None else Where(different, value.then, value.otherwise)
-
-
-def _is_number(expr: Expr, number: float) -> bool:
-    return isinstance(expr, Const) and float(expr.value) == number

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from compiler.devices.cpu.emit.lower import lower
-from compiler.devices.cpu.target import resolve
+from compiler.devices.cpu.target import resolve, this_machine
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where, inside
 from compiler.ir.index import Axis, Index, Indirect, flatten, unflatten
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
-from tests.compiler.devices.cpu.library import Case, array_of, bound, check, draws
+from tests.compiler.devices.cpu.library import Case, array_of, bound, case_of, check, draws
+from tests.compiler.rewrite.sketch import Sketch
 from tests.parse import parse_kernel
 
 NUMBERS = (DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.I8, DType.I32, DType.I64, DType.U8, DType.BOOL)
@@ -414,3 +417,25 @@ def test_a_window_is_summed_in_vectors_of_results_where_its_taps_fill_none(
     text = lower("k", case.workload, case.tile, target).text
     assert ("tw_sum(" in text) == along_taps
     check([case], optimise="-O1")
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("op", "neutral"), [("ReduceSum", 0.0), ("ReduceMax", float("-inf")), ("ReduceMin", float("inf"))]
+)
+def test_a_reduction_runs_over_the_range_that_its_operand_has_of_the_axis(op: str, neutral: float, axis: int) -> None:
+    shape, random = (150, 140, 20), np.random.default_rng(axis)
+    ends = tuple(1 if at in (axis, 2) else size for at, size in enumerate(shape))
+    s = Sketch(dtype=DType.F32)
+    x, first, past = s.x(*shape), s.x(*ends, dtype=DType.I64), s.x(*ends, dtype=DType.I64)
+    graph = s.graph(s(op, s("PadOutside", x, first, past, axis=axis, value=neutral), axes=(axis,), keepdims=0))
+    extremes = np.array([-(2**63), -(2**33), -1, 0, 1, 2, 19, 20, 70, 139, 150, 2**33, 2**63 - 1])
+    given = (
+        random.uniform(-1, 1, shape).astype(np.float32),
+        random.choice(extremes, ends),
+        random.choice(extremes, ends),
+    )
+    case = replace(case_of(graph, *given), tolerance=1e-4)
+    check([case])
+    text = lower("k", case.workload, case.tile, this_machine()).text
+    assert ("first_I" in text and "past_I" in text) == (axis < 2), text
