@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -113,6 +114,11 @@ class _Files:
         except KeyError:
             raise self._missing(name) from None
         with open(self.path, "rb") as file:
+            opened = self.archive.fp
+            if opened is None or not os.path.sameopenfile(file.fileno(), opened.fileno()):
+                raise ArtifactError(
+                    f"another file has taken the place of {self.path} since it was loaded", "load it again"
+                )
             file.seek(member.header_offset)
             header = file.read(30)
         if len(header) < 30 or header[:4] != b"PK\3\4" or member.compress_type != zipfile.ZIP_STORED:

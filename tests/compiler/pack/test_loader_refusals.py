@@ -39,6 +39,21 @@ def test_an_archive_that_is_cut_off_is_refused(loader: ModuleType, artifact: Pat
         loader.Model(artifact)
 
 
+def test_weights_are_not_taken_of_a_file_that_took_the_artifacts_place(loader: ModuleType, artifact: Path) -> None:
+    """A binding that is first used then would run by its weights."""
+    files = loader._Files(artifact, None)
+    begin = files.locate("weights.bin")
+    other = artifact.with_suffix(".new")
+    other.write_bytes(artifact.read_bytes())
+    other.replace(artifact)
+    with pytest.raises(loader.ArtifactError, match=r"another file has taken the place of .*Fix: load it again"):
+        files.locate("weights.bin")
+    files.close()
+    again = loader._Files(artifact, None)
+    assert again.locate("weights.bin") == begin
+    again.close()
+
+
 @pytest.mark.parametrize("name", ["model.so", "weights.bin"])
 def test_a_member_that_is_not_what_the_manifest_promises_is_refused(
     loader: ModuleType, artifact: Path, tmp_path: Path, name: str
