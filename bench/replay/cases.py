@@ -11,7 +11,7 @@ from bench.public import PUBLIC
 from bench.zoo import ZOO
 
 V4, V3, BF16 = "cpu:x86-64-v4", "cpu:x86-64-v3", "cpu:x86-64-v4-bf16"
-CUDA = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
+CUDA = ("cuda:sm_80", "cuda:sm_86", "cuda:rtx3090", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
 
 TINY = tuple(entry.name for entry in ZOO if entry.name.startswith("tiny_"))
 TINY_CONVOLUTIONS = ("tiny_cnn", "tiny_mobile")
