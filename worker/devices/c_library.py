@@ -52,7 +52,10 @@ def copy(folder: Path, cache: Path) -> None:
 
 
 def make(target: str, threads: bool, made: Path) -> None:
-    """Make the folder; where another process is quicker, its is left. Raises MachineError, OSError."""
+    """Make the folder; where another process is quicker, its is left. Raises MachineError, OSError.
+
+    It is built among the job's temporary files, which go with the job however it ends, on the same file system.
+    """
     from compiler.codegen.build import WASM, compile_library, find_toolchain
     from compiler.devices.cpu.wasm.target import resolve, sharing
 
@@ -60,7 +63,7 @@ def make(target: str, threads: bool, made: Path) -> None:
     if not compiler.is_zig:
         return
     made.parent.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         cache, parts = Path(folder) / "cache", Path(folder) / "parts"
         os.environ |= dict.fromkeys(ZIG_CACHES, str(cache))
         compile_library({"used.c": USING}, {}, sharing(built) if threads else built, compiler)

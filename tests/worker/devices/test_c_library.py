@@ -81,6 +81,7 @@ def test_of_two_that_build_it_the_first_is_taken(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 @needs_zig
 def test_a_job_that_takes_it_over_builds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     (library,) = kept({"target": TARGET}, tmp_path / "root")
     assert sum(path.stat().st_size for path in library.rglob("*")) < 20 << 20
     cache = tmp_path / "job"
