@@ -364,6 +364,6 @@ def test_of_all_layers_nothing_is_stored_behind_the_tokens_but_what_is_pooled() 
     graph = rewrite(packed(pooled(lambda encoder: {"y": encoder.mean()}, layers=2)).loaded.graph).graph
     kernels = fuse(graph).kernels
     made = [kernels.buffers[id] for call in kernels.calls for id in call.outputs]
-    of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank == 3 and one.type.dims[1] > MOST]
-    assert len(of_tokens) > 12
+    of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank > 2 and one.type.dims[1] > MOST]
+    assert len(of_tokens) > 14
     assert [one.unread for one in of_tokens] == [True] * (len(of_tokens) - 1) + [False]
