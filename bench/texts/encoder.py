@@ -11,6 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
+Change = Callable[[str], str]
+"""From a value's name to that of what nodes make of it."""
+
 
 class Encoder:
     """A BERT (Devlin et al. 2018) of open batch and length, layer by layer; `finish` gives the model's bytes.
@@ -27,7 +30,8 @@ class Encoder:
         seed: int = 0,
         counted: int | None = None,
     ) -> None:
-        self.hidden, self.heads, self.random = hidden, heads, np.random.default_rng(seed)
+        self.hidden, self.heads, self.positions = hidden, heads, positions
+        self.random = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         shape = self("Shape", "input_ids")
@@ -83,19 +87,53 @@ class Encoder:
         """In the shape [batch, length, *last]."""
         return self("Reshape", x, self("Concat", self.batch, self.length, self.numbers([*last]), axis=0))
 
-    def attention(self, hide: Callable[[str], str] | None = None) -> str:
-        """What each token sees of all others, of whose scores `hide` makes others."""
+    def places(self) -> str:
+        """Of tokens in their text, [length]."""
+        return self("Range", self.constant(np.array(0)), self("Squeeze", self.length), self.constant(np.array(1)))
+
+    def turned(self, is_table: bool = False) -> Change:
+        """Rotary positions (Su et al. 2021) of queries and keys: computed in the model, or from tables by position."""
+        half = self.hidden // self.heads // 2
+        speeds, places = 100.0 ** (-np.arange(half) / half), self.places()
+        if is_table:
+            angles = np.tile(np.arange(self.positions)[:, None] * speeds, 2).astype(np.float32)
+            turns = [self("Gather", self.constant(table), places) for table in (np.cos(angles), np.sin(angles))]
+        else:
+            row = self("Unsqueeze", self("Cast", places, to=TensorProto.FLOAT), self.numbers([0]))
+            angle = self("MatMul", self.constant(speeds[:, None].astype(np.float32)), row)
+            angle = self("Transpose", self("Concat", angle, angle, axis=0), perm=[1, 0])
+            turns = [self(op, angle) for op in ("Cos", "Sin")]
+        cos, sin = (self("Unsqueeze", one, self.numbers([0, 2])) for one in turns)
+
+        def turn(x: str) -> str:
+            cuts = [[self.numbers([at]) for at in (half * part, half * part + half, -1)] for part in (1, 0)]
+            back, front = (self("Slice", x, *cut) for cut in cuts)
+            return self("Add", self("Mul", x, cos), self("Mul", self("Concat", self("Neg", back), front, axis=-1), sin))
+
+        return turn
+
+    def local(self, most: int) -> Change:
+        """Scores of keys at most so far from the query, as ModernBERT's local layers have them (Warner et al. 2024)."""
+        places = self.places()
+        far = self("Abs", self("Sub", self("Unsqueeze", places, self.numbers([1])), places))
+        outside = self("Greater", far, self.constant(np.array(most)))
+        bias = self("Where", outside, self.number(float(np.finfo(np.float32).min)), self.mask)
+        return lambda scores: self("Add", scores, bias)
+
+    def attention(self, hide: Change | None = None, turn: Change | None = None) -> str:
+        """What each token sees of all others, of whose scores `hide` makes others, and `turn` of queries and keys."""
         deep = self.hidden // self.heads
         parts = [self.shaped(self.linear(self.x, self.hidden, self.hidden), self.heads, deep) for _ in range(3)]
+        parts[:2] = [turn(part) if turn else part for part in parts[:2]]
         q, k, v = (self("Transpose", part, perm=perm) for part, perm in zip(parts, ORDERS, strict=True))
         scores = self("Add", self("Div", self("MatMul", q, k), self.number(deep**0.5)), self.mask)
         scores = hide(scores) if hide else scores
         seen = self("Transpose", self("MatMul", self("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
         return self.linear(self.shaped(seen, self.hidden), self.hidden, self.hidden)
 
-    def layer(self, wide: int = 24, hide: Callable[[str], str] | None = None) -> None:
+    def layer(self, wide: int = 24, hide: Change | None = None, turn: Change | None = None) -> None:
         """Attention, then two products with a Gelu between them."""
-        self.x = self.norm(self("Add", self.attention(hide), self.x))
+        self.x = self.norm(self("Add", self.attention(hide, turn), self.x))
         inner = self.linear(self.x, self.hidden, wide)
         error = self("Add", self("Erf", self("Div", inner, self.number(2**0.5))), self.number(1))
         inner = self("Mul", self("Mul", inner, error), self.number(0.5))

@@ -83,8 +83,16 @@ def _bounds(call: Call) -> tuple[_Beyond, ...]:
 
 
 def _is_bounded(call: Call, bounds: Sequence[_Beyond]) -> bool:
-    """Whether these are all bounds of a kernel, in whatever form it is written."""
-    return bool(bounds) and isinstance(call.kernel, Kernel) and len(bounds) == len([*bounds_in(call.kernel)])
+    """Whether these are all bounds of a kernel along what it stores, in whatever form it is written.
+
+    Where an axis ends that is only summed, as that of attention's keys, says nothing of what is stored.
+    """
+    if not bounds or not isinstance(call.kernel, Kernel):
+        return False
+    outputs = {slot.name for slot in call.kernel.outputs}
+    stores = [store for block in call.kernel.blocks for store in block.stores if store.slot in outputs]
+    along = {axis for store in stores for index in store.index for axis in index.axes}
+    return len(bounds) == sum(not along.isdisjoint(one.place.axes) for one in bounds_in(call.kernel))
 
 
 def _margins(

@@ -43,6 +43,9 @@ OUTSIDE = -math.inf
 """The score of a key of another text."""
 HIDDEN = -1e4
 """What is added to the score of a key that must not be seen, at most: exp of it is 0 beside any other."""
+Window = tuple[int, int]
+"""The least and the greatest distance from a query to the keys that it sees; no text is longer than the farthest."""
+Test = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Packing:
 
     made    the packed graph's value for each of the model's
     apart   scores after their softmax, by id of the model: zero for keys of other texts
-    causal  scores before it, of which those of later keys stand for ones that must not be seen
+    windows scores before it, by id: those of keys outside a window of distances from the query must not be seen
     """
 
     seen: Seen
@@ -59,7 +62,7 @@ class Packing:
     at: Segments
     made: dict[int, int] = field(default_factory=dict)
     apart: set[int] = field(default_factory=set)
-    causal: set[int] = field(default_factory=set)
+    windows: dict[int, Window] = field(default_factory=dict)
 
     def node(self, node: Node) -> None:
         """The packed form of a node. Raises UnsupportedModel where it does not keep texts apart."""
@@ -88,12 +91,12 @@ class Packing:
     def _rule(self, node: Node) -> Callable[[Node], None]:
         op = node.op
         if op in MAPS:
-            scores = self._causal_scores(node)
-            return self._map if scores is None else partial(self._causal, scores)
-        if op in having(Trait.REDUCTION) and not self.causal.intersection(node.used):
+            found = self._windowed_scores(node)
+            return self._map if found is None else partial(self._windowed, *found)
+        if op in having(Trait.REDUCTION) and not self.windows.keys() & node.used:
             return self._reduction
-        if op != "Softmax" and self.causal.intersection(node.used):
-            raise Unsupported("it reads the scores of a causal mask, and is no softmax")
+        if op != "Softmax" and self.windows.keys() & node.used:
+            raise Unsupported("it reads the scores of a masked attention, and is no softmax")
         rule = {
             "CumSum": self._running,
             "MatMul": self._product,
@@ -207,59 +210,59 @@ class Packing:
             others = self.writer.node("Gather", before, self.at.first, axis=axis)
             self.made[node.outputs[0]] = self.writer.node("Sub", own, others)
 
-    def _causal_scores(self, node: Node) -> int | None:
-        """The scores of which a node hides those of later keys, by a constant or since it reads such; else None."""
-        if hidden := self.causal.intersection(node.used):
-            low = [id for id in node.used if id not in hidden]
-            lowest = node.op == "Max" and all(self._at_most(id, HIDDEN) for id in low)
-            if len(hidden) > 1 or not (lowest or node.op in ("Add", "Cast", "Identity")):
-                raise Unsupported("it reads the scores of a causal mask, and is no softmax")
-            return hidden.pop() if lowest else None
-        if node.op == "Add" and len(node.used) == 2:
+    def _windowed_scores(self, node: Node) -> tuple[int, Window] | None:
+        """The scores of which a node hides those outside a window, or keeps them hidden; None where it hides none."""
+        hidden = self.windows.keys() & node.used
+        if len(node.used) == 2 and node.op in ("Add", "Max"):
             one, two = node.used
             for scores, mask in ((one, two), (two, one)):
-                if self._is_causal(mask, lambda array: array == 0, lambda array: array <= HIDDEN):
-                    return scores
+                if node.op == "Max" and scores in hidden and self._at_most(mask, HIDDEN):
+                    return scores, self.windows[scores]
+                if node.op == "Add" and (found := self._window(mask, np.logical_not, _is_low)):
+                    return scores, found
         if node.op == "Where":
             given, then, otherwise = node.used
-            if self._at_most(otherwise, HIDDEN) and self._is_causal(given, np.asarray, np.logical_not):
-                return then
-            if self._at_most(then, HIDDEN) and self._is_causal(given, np.logical_not, np.asarray):
-                return otherwise
+            for scores, low, kept, left in (
+                (then, otherwise, np.asarray, np.logical_not),
+                (otherwise, then, np.logical_not, np.asarray),
+            ):
+                if self._at_most(low, HIDDEN) and (found := self._window(given, kept, left)):
+                    return scores, found
+        if len(hidden) > 1 or (hidden and node.op not in ("Add", "Cast", "Identity")):
+            raise Unsupported("it reads the scores of a masked attention, and is no softmax")
         return None
 
     def _at_most(self, id: int, number: float) -> bool:
         array = self.seen.graph.constants.get(id)
         return array is not None and bool((array <= number).all())
 
-    def _is_causal(
-        self, id: int, seen: Callable[[np.ndarray], np.ndarray], hidden: Callable[[np.ndarray], np.ndarray]
-    ) -> bool:
-        """Whether a constant [.., queries, keys] has `seen` for keys up to the query's and `hidden` for later ones."""
+    def _window(self, id: int, kept: Test, hidden: Test) -> Window | None:
+        """The window that a constant [.., queries, keys] keeps, and hides all keys outside of; None for any other."""
         array = self.seen.graph.constants.get(id)
         if array is None or array.ndim < 2 or self.seen.token_axes(id) != [array.ndim - 2, array.ndim - 1]:
-            return False
-        pairs = array.reshape(-1, *array.shape[-2:])
-        earlier = np.broadcast_to(np.tri(pairs.shape[1], dtype=bool), pairs.shape)
-        return bool(seen(pairs)[earlier].all() and hidden(pairs)[~earlier].all())
+            return None
+        found, shorter = (_band(one, kept, hidden) for one in (array, self.seen.shorter[id]))
+        most = self.seen.length - 2
+        return found if found and shorter == (max(found[0], -most), min(found[1], most)) else None
 
-    def _causal(self, scores: int, node: Node) -> None:
-        """The scores as they are: where a softmax reads them, keys end at the query's own place."""
+    def _windowed(self, scores: int, window: Window, node: Node) -> None:
+        """The scores as they are: a softmax that reads them has the keys of the window alone."""
         found = self.operand(scores, node)
         assert found is not None
         self.made[node.outputs[0]] = found
-        self.causal.update(node.outputs)
+        low, high = self.windows.get(scores, window)
+        self.windows[node.outputs[0]] = max(low, window[0]), min(high, window[1])
 
     def _map(self, node: Node) -> None:
         self._copy(node)
-        if self.causal.intersection(node.used):
-            self.causal.update(node.outputs)
+        hidden = self.windows.keys() & node.used
+        self.windows.update((id, self.windows[scores]) for scores in hidden for id in node.outputs)
         chosen = node.inputs[1:] if node.op == "Where" else node.inputs
         keeps = node.op in KEEPING or (node.op == "Where" and all(map(self._is_apart, chosen)))
         if keeps and self.apart.intersection(chosen):
             self.apart.update(node.outputs)
         joined = [id for id in node.used if self.seen.level(id) == "tokens"]
-        if node.op == "Add" and len(joined) > 1 and not self.causal.intersection(node.used):
+        if node.op == "Add" and len(joined) > 1 and not hidden:
             self._end(node)  # a residual sum, which is read no further than its operands
 
     def _is_apart(self, id: int | None) -> bool:
@@ -353,13 +356,17 @@ class Packing:
         if len(queries) != 1:
             raise Unsupported("it is a softmax over tokens, and not one of each token's scores")
         shape = [self.at.tokens if at == queries[0] else 1 for at in range(len(roles))]
-        past = self.at.past
-        if id in self.causal:
+        first, past = self.at.first, self.at.past
+        if id in self.windows:
             if queries != [axis - 1]:
-                raise Unsupported("its causal mask is not that of queries by keys")
-            behind = self.writer.constant(np.arange(1, self.at.tokens + 1, dtype=np.int64))
-            past = self.writer.node("Min", past, behind)
-        first, past = (self.writer.reshape(end, shape) for end in (self.at.first, past))
+                raise Unsupported("its mask is not that of queries by keys")
+            low, high = self.windows[id]
+            places = np.arange(self.at.tokens, dtype=np.int64)
+            if low > 1 - self.seen.length:
+                first = self.writer.node("Max", first, self.writer.constant(places + low))
+            if high < self.seen.length - 1:
+                past = self.writer.node("Min", past, self.writer.constant(places + high + 1))
+        first, past = (self.writer.reshape(end, shape) for end in (first, past))
         scores = self.operand(id, node)
         scores = self.writer.node("PadOutside", scores, first, past, axis=axis, value=OUTSIDE)
         self.made[node.outputs[0]] = self.writer.node("Softmax", scores, **node.attrs)
@@ -462,3 +469,17 @@ class Packing:
 def _alike(array: np.ndarray, axis: int) -> bool:
     """Whether a constant is the same all along an axis."""
     return bool(np.array_equal(array, np.broadcast_to(array.take([0], axis), array.shape), equal_nan=False))
+
+
+def _is_low(array: np.ndarray) -> np.ndarray:
+    """Where it hides a score that it is added to."""
+    return np.asarray(array <= HIDDEN)
+
+
+def _band(array: np.ndarray, kept: Test, hidden: Test) -> Window | None:
+    """Of masks [.., queries, keys] of one text: `kept` at the distances of a window, 0 among them, else `hidden`."""
+    pairs = array.reshape(-1, *array.shape[-2:])
+    seen = kept(pairs)
+    low, high = 1 - int(np.count_nonzero(seen[0, :, 0])), int(np.count_nonzero(seen[0, 0])) - 1
+    inside = np.tri(len(seen[0]), k=high, dtype=bool) & ~np.tri(len(seen[0]), k=low - 1, dtype=bool)
+    return (low, high) if low <= 0 <= high and bool(np.where(inside, seen, hidden(pairs)).all()) else None

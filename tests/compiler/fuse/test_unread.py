@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.forms.attention import as_any_attention
 from compiler.forms.bounds import beyond_bounds, bounds_in
 from compiler.fuse import fuse
 from compiler.fuse.bounded import with_bounds
@@ -70,10 +71,21 @@ def shared(s: Sketch, x: int, size: int) -> int:
     return s("Add", s("PadBeyond", conv(s, bounded), size, axis=0), s("ReduceMax", bounded, axes=(0,), keepdims=1))
 
 
+def attention(s: Sketch, x: int, size: int) -> int:
+    """Its keys end with its queries, and are no axis of what it stores."""
+    rows = s("Reshape", x, shape=(1, 1, BATCH, 4 * 36), allowzero=1)
+    queries, keys, values = (s("PadBeyond", s("MatMul", rows, s.normal(144, 8)), size, axis=2) for _ in range(3))
+    scores = s("MatMul", queries, s("Transpose", keys, perm=(0, 1, 3, 2)))
+    seen = s("Softmax", s("PadBeyond", scores, size, axis=3, value=float("-inf")), axis=-1)
+    mixed = s("PadBeyond", s("MatMul", seen, values), size, axis=2)
+    return s("PadBeyond", s("MatMul", s("Reshape", mixed, shape=(BATCH, 8), allowzero=1), s.normal(8, 3)), size, axis=0)
+
+
 CASES: Mapping[str, tuple[Build, bool]] = {
     "convolutions": (convolutions, True),
     "flattened": (flattened, True),
     "summed": (summed, True),
+    "attention": (attention, True),
     "windows": (windows, False),
     "channelwise": (channelwise, False),
     "shared": (shared, False),
@@ -88,7 +100,9 @@ def graph_of(name: str) -> Graph:
 
 def poisoned(kernel: Kernel) -> Kernel:
     """With NaN where there are zeros beyond a size."""
-    conditions = {Apply("lt", (Position(bound.place), bound.size)) for bound in bounds_in(kernel)}
+    conditions = {
+        Apply("lt", (Position(bound.place), bound.size)) for bound in (one.bound for one in beyond_bounds(kernel))
+    }
 
     def write(expr: Expr) -> Expr:
         if isinstance(expr, Where) and conditions & {*conjuncts(expr.condition)} and expr.dtype.is_float:
@@ -267,3 +281,11 @@ def test_a_product_that_something_reads_whole_is_not_told() -> None:
     below = s("PadBeyond", s("Relu", product), size, axis=0)
     graph = s.graph(below, s("ReduceSum", product, axes=(0,), keepdims=0))
     assert with_bounds(graph) is graph
+
+
+def test_attention_stores_no_zeros_behind_its_queries() -> None:
+    kernels = fuse(graph_of("attention")).kernels
+    (call,) = [call for call in kernels.calls if as_any_attention(call.kernel)]
+    assert isinstance(call.kernel, Kernel)
+    assert len([*bounds_in(call.kernel)]) > len(beyond_bounds(call.kernel)) == 1
+    assert [kernels.buffers[id].unread for id in call.outputs] == [True]

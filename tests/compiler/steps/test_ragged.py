@@ -24,7 +24,7 @@ OPTIONS = {"dims": {"batch": 6, "sequence": 40}, "ragged": dict.fromkeys(INPUTS,
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = Encoder(seed=3)
     encoder.layer()
-    encoder.layer()
+    encoder.layer(hide=encoder.local(5), turn=encoder.turned())
     path = tmp_path_factory.mktemp("ragged") / "encoder.onnx"
     path.write_bytes(encoder.finish(states=encoder.x, embedding=encoder.mean()))
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def roberta() -> bytes:
     return encoder.finish(states=encoder.x, embedding=encoder.mean())
 
 
+def modern(most: int, is_table: bool) -> bytes:
+    """Layers that see a window, and all, in turn, with rotary positions (ModernBERT, Warner et al. 2024)."""
+    encoder = Encoder()
+    turn, near = encoder.turned(is_table), encoder.local(most)
+    for hide in (near, None):
+        encoder.layer(hide=hide, turn=turn)
+    return encoder.finish(states=encoder.x, embedding=encoder.mean())
+
+
 def between(make: Callable[[Encoder, str], str]) -> bytes:
     """A layer to whose scores is added what `make` makes of the distances from keys to queries."""
     encoder = Encoder()
@@ -136,6 +146,11 @@ BETWEEN: dict[str, Callable[[Encoder, str], str]] = {
     "earlier alone": lambda e, distance: hidden(e, e("LessOrEqual", distance, e.number(0.0))),
     "one later": lambda e, distance: hidden(e, e("Less", distance, e.number(-1.0))),
     "window": lambda e, distance: hidden(e, e("Greater", e("Abs", distance), e.number(3.0))),
+    "window within a window": lambda e, distance: e(
+        "Add",
+        hidden(e, e("Greater", distance, e.number(4.0)), -1e30),
+        hidden(e, e("Less", distance, e.number(-2.0)), -1e30),
+    ),
     "low": lambda e, distance: hidden(e, e("Less", distance, e.number(0.0)), -100.0),
 }
 
@@ -143,6 +158,7 @@ BETWEEN: dict[str, Callable[[Encoder, str], str]] = {
 MODELS = {name: packed(pooled(pool)) for name, pool in POOLS.items()}
 MODELS |= {f"causal {how}": packed(masked(how)) for how in ("where", "where not", "add")}
 MODELS |= {f"bias of {name}": packed(between(make)) for name, make in BETWEEN.items()}
+MODELS |= {f"modern of {most}": packed(modern(most, is_table)) for most, is_table in ((2, False), (LONGEST - 2, True))}
 MODELS["roberta"] = packed(roberta())
 
 
@@ -169,6 +185,33 @@ def test_each_text_has_the_result_that_it_has_alone(name: str, lengths: list[int
     for found, wanted in each:
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("bias of window", 3, 3),
+        ("bias of window within a window", 4, 2),
+        ("bias of one later", LONGEST, 1),
+        ("causal add", LONGEST, 0),
+        ("modern of 2", 2, 2),
+        ("modern of 10", 10, 10),
+        ("mean", LONGEST, LONGEST),
+    ],
+)
+def test_the_keys_of_a_query_end_with_its_window(name: str, low: int, high: int) -> None:
+    graph, shapes = MODELS[name].loaded.graph, MODELS[name].loaded.open_shapes
+    assert shapes is not None
+    tokens, starts = np.zeros(21, np.int64), [0, 12, 21]
+    scores = next(node.used[0] for node in graph.nodes if node.op == "Softmax")
+    ends = graph.producer[scores].used[1:]
+    asked = replace(graph, outputs=(*graph.outputs, *ends))
+    values = evaluate_graph(asked, padded(graph, shapes, [tokens, tokens, np.array(starts)]), OPERATORS)
+    begin, end = (values[id].ravel()[:21] for id in ends)
+    places, first, past = np.arange(21), np.repeat([0, 12], [12, 9]), np.repeat([12, 21], [12, 9])
+    np.testing.assert_array_equal(begin, np.maximum(first, places - low))
+    np.testing.assert_array_equal(end, np.minimum(past, places + high + 1))
+    assert not any(node.op == "Toeplitz" for node in graph.nodes)
 
 
 def test_masks_are_gone_and_offsets_are_beside_the_tokens() -> None:
@@ -259,7 +302,7 @@ def test_a_bias_of_two_positions_that_is_none_of_their_distance_is_refused() -> 
 
 
 @pytest.mark.parametrize("op", ["Abs", "Softplus", "CumSum"])
-def test_scores_of_a_causal_mask_that_no_softmax_reads_are_refused(op: str) -> None:
+def test_scores_of_a_masked_attention_that_no_softmax_reads_are_refused(op: str) -> None:
     encoder = Encoder()
     ends = encoder.constant(np.array(0)), encoder("Squeeze", encoder.length), encoder.constant(np.array(1))
     places = encoder("Range", *ends)
@@ -268,7 +311,7 @@ def test_scores_of_a_causal_mask_that_no_softmax_reads_are_refused(op: str) -> N
     encoder.layer(hide=lambda scores: encoder(op, encoder("Add", scores, bias), *axes))
     with pytest.raises(UnsupportedModel) as error:
         packed(encoder.finish(y=encoder.x)).loaded  # noqa: B018
-    assert "causal mask" in error.value.refusals[0].reason
+    assert "masked attention" in error.value.refusals[0].reason
     assert error.value.refusals[0].operator == op
 
 
@@ -321,6 +364,6 @@ def test_of_all_layers_nothing_is_stored_behind_the_tokens_but_what_is_pooled() 
     graph = rewrite(packed(pooled(lambda encoder: {"y": encoder.mean()}, layers=2)).loaded.graph).graph
     kernels = fuse(graph).kernels
     made = [kernels.buffers[id] for call in kernels.calls for id in call.outputs]
-    of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank == 3 and one.type.dims[1] > MOST]
-    assert len(of_tokens) > 12
+    of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank > 2 and one.type.dims[1] > MOST]
+    assert len(of_tokens) > 14
     assert [one.unread for one in of_tokens] == [True] * (len(of_tokens) - 1) + [False]
