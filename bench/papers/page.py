@@ -172,9 +172,9 @@ ON_MORE = (
     "What kernels side by side gain over the same kernels in turn, each of which is split over all cores, by the "
     "model of costs for a Neoverse V1 (64 cores in a Graviton 3); hand-overs as between cores far from each "
     "other, measured on a machine of two: 300 ns. Contention for memory is not in the model, so that figures of "
-    "many cores are bounds from above. On two cores of a Zen 5, with measured kernels, predicted over measured "
-    "time of whole plans was 0.96 to 1.14, and up to 1.37 where cores had moved apart since (2026-11-22); of "
-    "kernels that were never measured it errs by more."
+    "many cores are bounds from above. With measured kernels, predicted over measured time of whole plans was 0.96 "
+    "to 1.06 on one core of a Zen 5 (2026-11-28), and on two 0.96 to 1.14, up to 1.37 where cores had moved apart "
+    "since (2026-11-22); of kernels that were never measured it errs by more."
 )
 IOS_SAID = (
     "Beside IOS (MLSys 2021, V100, fp32, batch 1), its figures as published, in milliseconds. What differs: its "

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -130,8 +131,8 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
                     batch,
                     form,
                     share,
-                    _taken(artifact),
-                    _taken(dense),
+                    taken(calls(artifact)),
+                    taken(calls(dense)),
                     median(times),
                     median(ours),
                     dict(zip(peers, map(median, theirs), strict=True)),
@@ -179,11 +180,22 @@ class _Maker:
         return artifact
 
 
-def _taken(artifact: Path) -> str:
-    """The algorithms of layers with weights, each once; where one leaves zeros out, that one alone."""
-    families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
+def taken(planned: Sequence[Mapping[str, Any]]) -> str:
+    """The algorithms of layers with weights, each once; where one leaves zeros out, that one alone.
+
+    `planned` are calls as plan.json lists them; those of a batch in slices lie inside of its call.
+    """
+    families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in _innermost(planned))
     found = dict.fromkeys(name for name, family in families if family & (having(Trait.CONTRACTION) | {*GATES}))
     return next(filter(leaves_out, found), ", ".join(found))
+
+
+def _innermost(planned: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for call in planned:
+        if "region" in call:
+            yield from _innermost([*chain.from_iterable(call["region"]["bodies"])])
+        else:
+            yield call
 
 
 def onnxruntime_call(model: bytes, x: np.ndarray) -> Callable[[], Any]:

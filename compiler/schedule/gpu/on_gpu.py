@@ -3,8 +3,8 @@
 sequential          one launch after another
 shared launches     one after another, but independent calls share launches (`launches`)
 streams             no call waits for any but those that it reads from
-early_start ...     the same, and calls wait for room where the block slots do not suffice; each under the variant that
-                    then ends first (`slots`)
+early_start ...     the same, each call under the variant that ends first where it is placed; and calls wait for room
+                    where the block slots do not suffice, if that is predicted faster (`slots`)
 stages              the launches of stages (`gpu_stages`), on streams
 shared on streams   the launches of `shared launches`, on streams
 persistent          no launches: the resident blocks of one kernel take tile tasks, in the order of `streams` or of
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu, Variant
@@ -231,9 +232,10 @@ class _Device:
 
 
 def _slot_rules(without: frozenset[str]) -> list[SlotRules]:
-    needs = [need for need in NEEDS if (need == "nothing") is (RUNS_ALONE in without)]
+    """What waits for no room needs nothing, so that the one that needs least is the first in the graph."""
+    needs = [need for need in NEEDS if need == "nothing" or RUNS_ALONE not in without]
     ties = [tie for tie in TIES if not (tie == "critical" and CRITICAL_FIRST in without)]
-    return [SlotRules(need, tie) for need in needs for tie in ties]
+    return [SlotRules(*both) for both in product(needs, ties) if both != ("nothing", "smallest")]
 
 
 def _fastest_first(menu: Menu) -> list[Variant]:

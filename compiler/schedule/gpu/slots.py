@@ -186,6 +186,8 @@ class _EarlySlots:
 
     def _fits(self, begin: float, end: float, need: float) -> bool:
         """Whether there is so much room all the time; what is taken changes only where a call begins."""
+        if not need:
+            return True
         beside = [one for one in self.taken if one.begin < end and one.end > begin]
         times = [begin, *(one.begin for one in beside if one.begin > begin)]
         return all(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,14 +13,15 @@ from bench.sparse.layers import FORMS, LAYERS, RESNET18, Convolution, Network, P
 from bench.sparse.picture import picture
 from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
-from bench.sparse.run import main, table
+from bench.sparse.run import main, table, taken
 from bench.turns import single_threaded
+from bench.zoo import build
 
 LARGE = Network("resnet18")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("layer", [RESNET18[0], Product(8, 64, 64)])
+@pytest.mark.parametrize("layer", [RESNET18[1], Product(8, 64, 64)])
 def test_weights_have_the_share_of_zeros_in_the_form_that_was_asked(layer: Convolution | Product, form: str) -> None:
     weights = layer.weights(0.8, form)
     assert (weights == 0).mean() == pytest.approx(0.8, abs=0.02 if form != "4x16" else 0.1)
@@ -90,6 +92,33 @@ def test_a_network_is_pruned_everywhere_and_takes_any_batch() -> None:
     for before, after in zip(dense.graph.initializer, pruned.graph.initializer, strict=True):
         zero = (onnx.numpy_helper.to_array(after) == 0).mean()
         assert bool(zero > 0.5) is (before.name in weights), after.name
+
+
+def test_the_algorithm_of_a_batch_in_slices_is_that_of_its_calls() -> None:
+    def call(family: str, tile: str, *inner: dict[str, Any]) -> dict[str, Any]:
+        return {"family": family, "tile": tile, **({"region": {"bodies": [inner]}} if inner else {})}
+
+    dense, pruned = call("Conv+Relu", "winograd m:4"), call("Conv", "sparse block(m:4)")
+    relu = call("Relu", "loops")
+    assert taken([call("Slices", "region", relu, pruned)]) == "sparse"
+    assert (
+        taken([call("Slices", "region", call("Slices", "region", dense)), call("Gemm", "loops")]) == "winograd, loops"
+    )
+    assert taken([dense, relu]) == "winograd"
+
+
+def test_all_eleven_convolutions_of_resnet_18_are_there() -> None:
+    graph = onnx.shape_inference.infer_shapes(build("resnet18")).graph
+    types = {one.name: one.type.tensor_type.shape.dim for one in (*graph.input, *graph.value_info)}
+    weights = {one.name: one.dims for one in graph.initializer}
+    found = set()
+    for node in graph.node:
+        if node.op_type == "Conv":
+            columns, depth, taps, _ = weights[node.input[1]]
+            strides = next(one.ints for one in node.attribute if one.name == "strides")
+            found.add(Convolution(depth, columns, types[node.input[0]][2].dim_value, taps, strides[0]))
+    assert {*RESNET18} == found
+    assert len(RESNET18) == 11
 
 
 def row(share: float, taken: str, ratio: float, form: str = "unstructured") -> Row:

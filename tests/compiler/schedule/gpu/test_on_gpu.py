@@ -261,19 +261,28 @@ def test_where_there_is_no_room_a_call_runs_under_the_variant_that_leaves_some()
 
 
 def test_rules_of_scheduling_are_left_out_by_name() -> None:
-    """Two launches of 0.6 of the device each, beside one of a longer branch that would hold the short ones up."""
-    kernels, menus = branches()
+    """Launches of 0.64 of the device each.
 
-    def early(*without: str) -> Plan:
+    Where what follows the first of each branch takes half of that, it pays to hold the short branch up: it runs beside
+    the second of the long one.
+    """
+    kernels, (full, *_) = branches()
+    half = Menu("", (replace(full.best, tile=FRUGAL),))
+
+    def early(menus: list[Menu], *without: str) -> Plan:
         found = schedule(
-            *(kernels, menus, 1, LaneCosts(), "early_start"), joint_launch=device(1, 0.6), without=frozenset(without)
+            *(kernels, menus, 1, LaneCosts(), "early_start"), joint_launch=device(1, 0.64), without=frozenset(without)
         )
         return found[0].plan
 
     def waits(plan: Plan) -> int:
         return sum(len(task.waits) for task in plan.tasks)
 
-    assert "critical" not in early("critical_first").scheduler
-    assert waits(early("runs_alone")) == 1, "launches wait for what they read alone: the join has two branches"
-    with_room = early()
-    assert with_room.scheduler == SEQUENTIAL or waits(with_room) > 1, "no two launches fit the device together"
+    held = [full, half, half, full, half, half]
+    assert early(held).predicted_s == pytest.approx(16e-6)
+    assert early(held, "runs_alone").predicted_s == pytest.approx(16e-6 + 0.28 * (4e-6 - GAP))
+    assert waits(early(held)) > 1 == waits(early(held, "runs_alone")), "the join has two branches"
+    alike = [full] * 6
+    assert early(alike) == early(alike, "runs_alone"), "no two fit the device together, yet sharing it costs nothing"
+    assert "critical" in early(alike).scheduler
+    assert "critical" not in early(alike, "critical_first").scheduler
