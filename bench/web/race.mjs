@@ -16,18 +16,28 @@ const session = await ort.InferenceSession.create(fs.readFileSync(file), { execu
 
 let state = 1;
 const random = () => (state = (state * 48271) % 2147483647) / 2147483647; // Park and Miller's
+const bit = () => Math.round(random()); // right for masks and numbers of words
+const kinds = {
+  float32: [Float32Array, random],
+  int32: [Int32Array, bit],
+  int64: [BigInt64Array, () => BigInt(bit())],
+  uint8: [Uint8Array, bit],
+  int8: [Int8Array, bit],
+};
 const given = {}, fed = {};
 for (const { name, dtype, shape } of model.inputs) {
-  given[name] = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, random);
+  const [kind, drawn] = kinds[dtype] ?? [];
+  if (!kind) throw new Error(`input ${name} is of ${dtype}, which this race draws none of`);
+  given[name] = kind.from({ length: shape.reduce((a, b) => a * b, 1) }, drawn);
   fed[name] = new ort.Tensor(dtype, given[name], shape);
 }
 const ways = [() => model.run(given), () => session.run(fed)];
 const [ours, theirs] = [await ways[0](), await ways[1]()];
 let error = 0;
 for (const { name } of model.outputs) {
-  const right = theirs[name].data;
+  const right = Array.from(theirs[name].data, Number);
   const largest = right.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
-  right.forEach((one, at) => (error = Math.max(error, Math.abs(one - ours[name][at]) / largest)));
+  right.forEach((one, at) => (error = Math.max(error, Math.abs(one - Number(ours[name][at])) / largest)));
 }
 const spent = () => {
   if (threads > 1) return performance.now();

@@ -12,6 +12,7 @@ import gzip
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from bench.race.spread import geometric_mean
 from bench.subjects import subject
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.emulation.node import installed
+from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from tilewright.errors import UsageError
@@ -53,7 +55,7 @@ class Row:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 2 for wrong arguments."""
+    """Exit status 0; 1 where one could not be compiled or raced, which is said; 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m bench web", description=__doc__)
     parser.add_argument("names", nargs="*", default=NETWORKS, help="networks or .onnx files (default: light ones)")
     parser.add_argument("--npm", type=Path, required=True, metavar="DIR", help="where onnxruntime-web is installed")
@@ -66,12 +68,19 @@ def main(arguments: list[str]) -> int:
         parser.error(f"{peer} is not there: run npm install onnxruntime-web in {given.npm}")
     section = report.Section("web", arguments, ())
     version = json.loads((peer / "package.json").read_text())["version"]
-    rows = [measured(name, given.npm, given.rounds, given.threads) for name in given.names]
+    rows = []
+    for name in given.names:
+        try:
+            rows.append(measured(name, given.npm, given.rounds, given.threads))
+        except (UsageError, TilewrightError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+    if not rows:
+        return 1
     text = table(rows, version, packed_bytes(peer / "dist", PEER_FILES))
     print(text, end="")
     if given.markdown:
         section.append(given.markdown, text)
-    return 0
+    return int(len(rows) < len(given.names))
 
 
 def measured(name: str, npm: Path, rounds: int, threads: int = 1) -> Row:
@@ -93,7 +102,7 @@ def measured(name: str, npm: Path, rounds: int, threads: int = 1) -> Row:
         command = [node[0], str(script), str(page), str(chosen.file), str(npm), str(rounds), str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UsageError(f"{name}: {done.stderr.strip()[-500:]}", fix="look at what Node.js says")
+            raise UsageError(done.stderr.strip()[-500:], fix="look at what Node.js says")
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return Row(chosen.name, found["ours"], found["peer"], found["error"], packed_bytes(page, OUR_FILES))
 

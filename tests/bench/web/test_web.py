@@ -27,3 +27,12 @@ def test_what_is_not_installed_is_said_with_the_command(tmp_path: Path, capsys: 
 def test_files_count_as_they_are_sent(tmp_path: Path) -> None:
     (tmp_path / "zeros").write_bytes(bytes(100_000))
     assert 0 < packed_bytes(tmp_path, ["zeros"]) < 1000
+
+
+def test_a_network_that_cannot_be_raced_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peer = tmp_path / "node_modules" / "onnxruntime-web"
+    peer.mkdir(parents=True)
+    (peer / "package.json").write_text('{"version": "1.30.0"}')
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    assert main([str(tmp_path / "broken.onnx"), "--npm", str(tmp_path)]) == 1
+    assert "broken.onnx: " in capsys.readouterr().err
