@@ -109,6 +109,7 @@ OF_EVERY_ALGORITHM: tuple[tuple[str, str, str], ...] = (
     ("encoder-0", "cuda:sm_90", "bf16"),
     ("encoder-5", "cuda:sm_86", "fp32"),
     ("first_convolution-10", "cuda:sm_90", "bf16"),
+    ("grouped-0", "cpu:x86-64-v4-bf16", "bf16"),
     ("large_bytes-0", "cpu:x86-64-v4-amx", "fp32"),
     ("large_bytes-0", "cuda:sm_86", "fp32"),
     ("large_bytes-0", "cuda:sm_90", "fp16"),
