@@ -22,6 +22,7 @@ from compiler.devices.cuda.device import CudaBackend
 from compiler.devices.cuda.target import KIB, MIB, PROFILES, CudaTarget
 from compiler.ir.lanes import LaneCosts
 from compiler.schedule import schedule
+from compiler.schedule.rules import CRITICAL_FIRST, LINEAR_CLUSTERS, RUNS_ALONE
 from compiler.steps.lane_costs import USUAL, WAKE_SECONDS
 
 WAITED_S, AHEAD_S = 6.2e-6, 0.4e-6
@@ -57,11 +58,11 @@ NETWORKS = (
 EARLY, STAGES = "early_start", "stages"
 WITHOUT: Mapping[str, tuple[str, frozenset[str]]] = {
     "early_start": (EARLY, frozenset()),
-    "early_start without critical_first": (EARLY, frozenset({"critical_first"})),
-    "early_start without runs_alone": (EARLY, frozenset({"runs_alone"})),
-    "early_start without both": (EARLY, frozenset({"critical_first", "runs_alone"})),
+    "early_start without critical_first": (EARLY, frozenset({CRITICAL_FIRST})),
+    "early_start without runs_alone": (EARLY, frozenset({RUNS_ALONE})),
+    "early_start without both": (EARLY, frozenset({CRITICAL_FIRST, RUNS_ALONE})),
     "stages": (STAGES, frozenset()),
-    "stages without linear_clusters": (STAGES, frozenset({"linear_clusters"})),
+    "stages without linear_clusters": (STAGES, frozenset({LINEAR_CLUSTERS})),
 }
 """Schedulers, and the rules that each does without."""
 

@@ -137,31 +137,41 @@ def main(arguments: list[str]) -> None:
     os.chdir(spec.scratch)
     if job_kinds.of(spec.kind).reads:
         os.nice(BEHIND_OTHERS)
-    from worker.devices import c_library
     from worker.sandbox import enter
 
-    library = c_library.kept(spec.options, spec.kept) if spec.kept else []
+    library = _c_library(spec)
     readable, keep = [*spec.readable, *library], [frames_descriptor]
     standing = enter.enter(spec.limits, spec.scratch, readable=readable, keep=keep, gpu=spec.gpu)
-    for folder in library:
-        c_library.copy(folder, enter.zig_cache(spec.scratch))
     gc.set_threshold(GARBAGE)
     outbox = Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})
-    outbox.send(_outcome(spec, outbox, [wall for wall in spec.walls if wall not in standing]))
+    outbox.send(_outcome(spec, outbox, [wall for wall in spec.walls if wall not in standing], library))
     # Leave at once: exit handlers of native libraries may crash after the work is done.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _outcome(spec: Spec, outbox: Outbox, missing: Sequence[str]) -> dict[str, Any]:
+def _c_library(spec: Spec) -> list[Path]:
+    """What the compiler for browsers built for an earlier job: at most one folder. Other jobs import nothing for it."""
+    if spec.kept is None:
+        return []
+    from worker.devices import c_library
+
+    return c_library.kept(spec.options, spec.kept)
+
+
+def _outcome(spec: Spec, outbox: Outbox, missing: Sequence[str], library: Sequence[Path]) -> dict[str, Any]:
     """The last frame: the report, or the problem. Nothing is read where walls are missing."""
     from worker import problems
 
     if missing:
         return {"kind": "problem", "problem": problems.walls_missing(missing).to_json()}
     try:
+        for folder in library:
+            from worker.devices import c_library
+
+            c_library.copy(folder, spec.scratch)
         work = importlib.import_module(job_kinds.of(spec.kind).work).work
         return {"kind": "report", "report": work(spec, outbox)}
     except Exception as error:

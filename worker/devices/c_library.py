@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from worker.sandbox.enter import ZIG_CACHES
+from worker.sandbox.enter import ZIG_CACHES, zig_cache
 
 PARTS = ("b", "h", "o")
 """Of Zig's cache, what has the library; what it has read of its own sources is ten times as large."""
@@ -41,8 +41,9 @@ def kept(options: Mapping[str, Any], root: Path) -> list[Path]:
     return [made] if made.is_dir() else []
 
 
-def copy(folder: Path, cache: Path) -> None:
-    """Contents alone: a job may give no file times or modes."""
+def copy(folder: Path, scratch: Path) -> None:
+    """To where Zig looks for it in a job. Contents alone: a job may give no file times or modes. Raises OSError."""
+    cache = zig_cache(scratch)
     for path in [folder, *folder.rglob("*")]:  # a folder before what is in it
         place = cache / path.relative_to(folder)
         if path.is_dir():

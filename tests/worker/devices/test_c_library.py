@@ -13,6 +13,7 @@ from compiler.codegen import build
 from compiler.codegen.build import WASM, compile_library, find_toolchain
 from compiler.devices.cpu.wasm.target import resolve
 from worker.devices.c_library import PARTS, copy, kept, make
+from worker.sandbox.enter import zig_cache
 
 TARGET = "wasm:simd128"
 
@@ -84,8 +85,8 @@ def test_a_job_that_takes_it_over_builds_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (library,) = kept({"target": TARGET}, tmp_path / "root")
     assert sum(path.stat().st_size for path in library.rglob("*")) < 20 << 20
-    cache = tmp_path / "job"
-    copy(library, cache)
+    cache = zig_cache(tmp_path)
+    copy(library, tmp_path)
     before = {path.name for path in (cache / "o").iterdir()}
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         monkeypatch.setenv(name, str(cache))
