@@ -24,6 +24,8 @@ SMALL_BLOCKS = (256, 128, 64, 32, 16)
 """Neighbours that share a scale, where not all of a line do."""
 SAMPLE = 16
 """Blocks whose values are looked at first, with zeros and without: other weights do not fit a grid."""
+ENOUGH = 64
+"""Values of one block that are looked at before those: nearly all weights that fit no grid show it in them."""
 AT_ONCE = 1 << 22
 """Values for which a grid is sought together."""
 APART = 1e-5
@@ -257,6 +259,8 @@ def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
     if not bool(np.isfinite(peak).all()):
         return None
     left = np.flatnonzero(peak)
+    if len(left) and not _may_lie(blocks[left[0], :ENOUGH], peak[left[0]], bits):
+        return None
     if len(left) > SAMPLE and _fitted(blocks[left[:: -(-len(left) // SAMPLE)]], bits) is None:
         return None
     scales, numbers = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16)
@@ -271,6 +275,12 @@ def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
     half = 1 << (bits - 1)
     signs = np.where((numbers.max(1, initial=0) == half) & (numbers.min(1, initial=0) > -half), -1, 1)
     return Grid(np.asarray(scales * signs, np.float32), np.asarray(numbers * signs[:, None], np.int16))
+
+
+def _may_lie(some: np.ndarray, peak: np.floating, bits: int) -> bool:
+    """Whether some values of a block are on any grid that its largest magnitude can be on, all tried at once."""
+    each = np.arange(1, 1 << bits)
+    return bool(_on(np.tile(some, (len(each), 1)), np.full(len(each), peak), each, bits)[2].any())
 
 
 def _number_of_peak(blocks: np.ndarray, bits: int) -> np.ndarray:
