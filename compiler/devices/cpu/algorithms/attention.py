@@ -13,22 +13,19 @@ A tile says which register tiles both products have, and the block of queries wh
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, EXP_NS
 from compiler.devices.cpu.attention.cuts import by_width, tile_of
 from compiler.devices.cpu.attention.fp32 import Fp32
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
-from compiler.devices.cpu.attention.sums import FloatSums
+from compiler.devices.cpu.attention.sums import PACK_NS, FloatSums
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS, EXP_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
-
-PACK_NS = 0.05
-"""One element of the keys or values packed."""
 
 
 def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:

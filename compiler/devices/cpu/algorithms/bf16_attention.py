@@ -7,7 +7,6 @@ floats.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.attention.cuts import by_width, tile_of
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
@@ -15,6 +14,7 @@ from compiler.devices.cpu.attention.pairs import Pairs
 from compiler.devices.cpu.attention.sums import FloatSums
 from compiler.devices.cpu.blocking import most_rows, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.forms.groups import LANE_BYTES, PAIR

@@ -10,6 +10,9 @@ from compiler.codegen.writer import Writer
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, row_major
 
+SUM_STRETCH = 64
+"""Elements of a long sum that are added one by one before the total is."""
+
 
 def strips(
     writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0, past: str = ""

@@ -32,7 +32,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.guards import guards_of, ranges_of
 from compiler.devices.cpu.algorithms.loops.transpose import transpose_of, transposed
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
-from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.codegen.strips import SUM_STRETCH, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bound_of, within
@@ -57,9 +57,6 @@ MAX_TILES = 512
 MIN_VECTOR_EXTENT = 4
 FLAT_CHUNK = 4096
 """Elements of one tile task of a kernel that is a single loop."""
-
-SUM_STRETCH = 64
-"""Elements of a long sum that are added one by one before the total is."""
 
 CHAINS = 4
 """Accumulators that a reduction along memory uses in turn: with one alone each addition would wait for the last."""
