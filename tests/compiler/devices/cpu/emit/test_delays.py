@@ -181,6 +181,8 @@ int main(int count, char **given) {
 CALLERS = """
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include "model.h"
 
 static const char *weights;
@@ -207,12 +209,17 @@ int main(int count, char **given) {
     void *error = NULL;
     weights = given[count - 1];
     for (long at = 0; at < 3; at++) pthread_create(&callers[at], NULL, call, (void *)at);
+    for (int turn = 0; turn < 60; turn++) {
+        if (tw_set_threads((turn + 2) % 4)) return puts(tw_last_error()), 1;
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+    if (!tw_set_threads(-1) || !strstr(tw_last_error(), "-1 threads cannot be at work: give 1 or more")) return 1;
     for (long at = 0; at < 3 && !error; at++) pthread_join(callers[at], &error);
     puts(error ? error : "done");
     return 0;
 }
 """
-"""Callers at once, more than cores, whose instances share threads and come and go."""
+"""Callers at once, more than cores, whose instances share threads and come and go, and so do threads."""
 RACE = 66
 HELP = "#define SPINS_BEFORE_HELP 256"
 
