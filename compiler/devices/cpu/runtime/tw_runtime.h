@@ -141,7 +141,17 @@ static const struct plan *plan_for(int lanes, double handover_ns) {
 
 static pthread_mutex_t library_mutex = PTHREAD_MUTEX_INITIALIZER; /* for what follows, and while threads of this library end */
 static int in_pool; /* instances of this process whose threads are of a pool that others may share */
-static long library_process;
+static _Atomic long library_process; /* that locked it last; 0: none has yet */
+
+/* In the child of a fork a thread that is not there may hold the mutex, and nothing that it guards is the child's. */
+static void lock_library(void) {
+    long own = this_process(), last = atomic_load(&library_process);
+    if (last != own && atomic_compare_exchange_strong(&library_process, &last, own) && last) {
+        pthread_mutex_init(&library_mutex, NULL);
+        in_pool = 0;
+    }
+    pthread_mutex_lock(&library_mutex);
+}
 
 /* The pool of which an instance has its threads, with as many as it may need. */
 static int join_pool(tw_instance *m, int is_pinned) {
@@ -154,9 +164,7 @@ static int join_pool(tw_instance *m, int is_pinned) {
         atomic_store(&m->pool->limit, 0);
         reset_pool(m->pool);
     } else {
-        pthread_mutex_lock(&library_mutex);
-        if (library_process != m->process) in_pool = 0;
-        library_process = m->process;
+        lock_library();
         m->pool = common_pool;
         if (m->pool->process != m->process) reset_pool(m->pool);
         in_pool++;
@@ -188,7 +196,7 @@ static void leave_pool(tw_instance *m) {
         free(m->pool);
         return;
     }
-    pthread_mutex_lock(&library_mutex);
+    lock_library();
     if (!--in_pool) end_threads(m->pool, &own_pool, 0);
     pthread_mutex_unlock(&library_mutex);
 }
@@ -258,8 +266,8 @@ TW_EXPORT void *tw_share(void *given, int threads) {
 #if defined(__linux__)
     struct pool *pool = given;
     if (pool && pool->version != POOL_VERSION) return NULL;
-    pthread_mutex_lock(&library_mutex);
-    if (in_pool && library_process == this_process()) {
+    lock_library();
+    if (in_pool) {
         pool = NULL;
     } else if (!pool && (pool = aligned_alloc(64, sizeof *pool))) {
         atomic_store(&pool->limit, 0);
@@ -278,7 +286,7 @@ TW_EXPORT void *tw_share(void *given, int threads) {
 
 TW_EXPORT int tw_set_threads(int threads) {
     if (threads < 0) return fail("%d threads cannot be at work: give 1 or more, callers included, or 0 for as many as there are cores", threads);
-    pthread_mutex_lock(&library_mutex);
+    lock_library();
     struct pool *pool = common_pool;
     if (pool->process != this_process()) reset_pool(pool); /* no instance of this process has it */
     pthread_mutex_lock(&pool->mutex);
