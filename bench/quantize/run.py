@@ -30,6 +30,7 @@ from compiler.request import Request
 
 NETWORKS = ("tiny_mobile", "squeezenet1_1", "mobilenet_v2", "shufflenet_v2")
 METHODS: Mapping[str, Mapping[str, Any]] = {
+    "best": {"ranges": "best"},
     "minmax": {"ranges": "minmax"},
     "percentile": {"ranges": "percentile"},
     "entropy": {"ranges": "entropy"},

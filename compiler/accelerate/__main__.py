@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.accelerate.chips import CHIPS, FORMATS
-from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
-from compiler.contract import CompileOptions, kinds
+from compiler.accelerate.compile import OPTIONS, TOLERANCE, compile_for_accelerator
+from compiler.contract import CompileOptions, QuantizeOptions, kinds
 from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
 from compiler.request import Request
@@ -29,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
     parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="to calibrate on")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
+    parser.add_argument("--ranges", default=OPTIONS.ranges, help="of activations, as of a quantization")
+    parser.add_argument("--equalise", action="store_true", help="scale channels between layers to like weights")
+    parser.add_argument("--snr-db", type=float, help="signal to noise that every output must have (default: 10)")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files that Vela is given")
     parser.add_argument("--as-is", action="store_true", help="leave operators that the accelerator lacks to the CPU")
@@ -41,9 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
         carry = {made: read for made, _, read in (one.partition("=") for one in asked.carry)}
         options = devices_of(asked.target, asked.devices, asked.objective, carry)
-        options = replace(options, dims=dims, format=asked.format, tuning_budget_s=0.0)
+        options = replace(options, dims=dims, format=asked.format, tuning_budget_s=0.0, snr_db=asked.snr_db)
+        chosen = {**OPTIONS.to_json(), "ranges": asked.ranges, "equalise": asked.equalise}
+        quantization = QuantizeOptions.from_json(chosen)
         request = Request(asked.model, out, options, samples=samples)
-        made = compile_for_accelerator(request, compile_model, tolerance=tolerance)
+        made = compile_for_accelerator(request, compile_model, tolerance=tolerance, quantization=quantization)
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
         if asked.json:

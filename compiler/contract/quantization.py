@@ -16,11 +16,11 @@ from compiler.contract.options import MAX_DERIVED_SAMPLES, MAX_SNR_DB
 class QuantizeOptions(Derived):
     """How tensors get their ranges, and which layers may stay in floating point."""
 
-    ranges: Literal["minmax", "percentile", "entropy", "mse"] = Field(
-        default="mse",
-        description="how the range of an activation is chosen from its values on the samples: all of them; all but "
-        "the outermost, see `percentile`; where the quantised distribution loses the least information; where the "
-        "squared error is least",
+    ranges: Literal["best", "minmax", "percentile", "entropy", "mse"] = Field(
+        default="best",
+        description="how the range of an activation is chosen from its values on the samples: by that of `mse`, "
+        "`minmax` and `percentile` which leaves outputs most signal to noise; all of them; all but the outermost, see "
+        "`percentile`; where the quantised distribution loses the least information; where the squared error is least",
     )
     percentile: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=99.99,

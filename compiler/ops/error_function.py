@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from compiler.ops.arrays import as_array, is_numpy
+from compiler.ops.arrays import as_array
 
 NEAR = (
     (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3),
@@ -46,24 +44,22 @@ ONE_FROM = 6.0
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: np.ndarray) -> np.ndarray:
     above, below = (np.zeros_like(x) for _ in coefficients)
     for c, d in zip(*coefficients, strict=True):
-        above, below = above * x + c, below * x + d
-    return as_array(above / below)
-
-
-def rational_erf(x: np.ndarray) -> np.ndarray:
-    """The error function of float64 by numpy's functions alone, within 3e-16."""
-    size = np.minimum(np.abs(x), ONE_FROM)
-    beyond = 1 - np.exp(-size * size) * _quotient(FAR, size)
-    return as_array(np.where(size <= NEAR_ENDS, x * _quotient(NEAR, size * size), np.copysign(beyond, x)))
+        above *= x
+        above += c
+        below *= x
+        below += d
+    above /= below
+    return above
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """By the C library in float64; for arrays of other modules than numpy by the rational functions of Cody.
+    """The error function in float64, by array functions alone, within 3e-16; rounded to the type of `x`.
 
-    These (W. J. Cody, "Rational Chebyshev approximations for the error function", 1969) are as exact as float64 is.
+    By the rational functions of W. J. Cody, "Rational Chebyshev approximations for the error function", 1969.
     """
-    if is_numpy(x):
-        wide = x.astype(np.float64)
-        found = np.fromiter(map(math.erf, wide.ravel().tolist()), np.float64, wide.size).reshape(wide.shape)
-        return found.astype(x.dtype)
-    return rational_erf(x.astype(np.float64)).astype(x.dtype)
+    wide = x.astype(np.float64)
+    size = np.minimum(np.abs(wide), ONE_FROM)
+    square = size * size
+    beyond = 1 - np.exp(-square) * _quotient(FAR, size)
+    found = np.where(size <= NEAR_ENDS, wide * _quotient(NEAR, square), np.copysign(beyond, wide))
+    return as_array(found).astype(x.dtype)

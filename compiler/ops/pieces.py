@@ -17,8 +17,8 @@ from compiler.ir.graph import Node
 from compiler.ops.operator import Arrays
 from compiler.ops.window import Window
 
-PIECE_ELEMENTS = 2**24
-"""That a piece holds at once, unless one position of the result needs more: 128 MiB of float64."""
+PIECE_ELEMENTS = 2**20
+"""That a piece holds at once, unless one position of the result needs more: 8 MiB of float64, which allocators keep."""
 
 Region = tuple[slice, ...]
 

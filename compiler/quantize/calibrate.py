@@ -19,6 +19,8 @@ from compiler.quantize.ranges import Observed
 from compiler.quantize.samples import Sample, Sampling, bound, shaped
 from compiler.quantize.scheme import dequantised_weights
 
+SHIFTED = 8
+"""Samples on which layers are evaluated with what rounding adds to their weights, at most, evenly spread."""
 LEAST = 1e-12
 """A signal of nothing but zeros, so that noise beside it has a ratio."""
 
@@ -37,15 +39,15 @@ class Evaluated:
             self._loaded[key] = load(self.model, shaped(self.options, sample), OPERATORS, data=self.data)
         return self._loaded[key]
 
-    def values(self, sample: Sample, keep: Collection[int] = ()) -> dict[int, np.ndarray]:
-        """Values of its outputs, and of those in `keep`, by id."""
+    def values(self, sample: Sample, keep: Collection[int] = (), *, wide: bool = True) -> dict[int, np.ndarray]:
+        """Values of its outputs, and of those in `keep`, by id; `wide`: floats are float64, else as declared."""
         loaded = self.loaded(sample)
-        return evaluate_graph(loaded.graph, bound(loaded, sample), OPERATORS, keep=keep)
+        return evaluate_graph(loaded.graph, bound(loaded, sample), OPERATORS, keep=keep, wide=wide)
 
-    def outputs(self, sample: Sample) -> dict[str, np.ndarray]:
+    def outputs(self, sample: Sample, *, wide: bool = True) -> dict[str, np.ndarray]:
         """Values of its outputs that are floats, by name."""
         graph = self.loaded(sample).graph
-        found = self.values(sample)
+        found = self.values(sample, wide=wide)
         return {graph.values[id].name: found[id] for id in graph.outputs if graph.type(id).dtype.is_float}
 
 
@@ -97,29 +99,31 @@ def calibrate(
     samples: Sequence[Sample],
     watch: Callable[[float], None],
 ) -> Calibration:
-    """Evaluates the network, of which `evaluated` is the file, on every sample.
+    """Evaluates the network, of which `evaluated` is the file, on every sample, in the types that it declares.
 
     Raises InputsError where a tensor is not finite on one.
     """
     found = Calibration({name: Observed() for name in tensors})
-    changes = {layer.name: dequantised_weights(layer.weights, layer.axis) - layer.weights for layer in layers}
+    changes = {
+        layer.name: (dequantised_weights(layer.weights, layer.axis) - layer.weights).astype(np.float32)
+        for layer in layers
+    }
+    ends = [name for layer in layers for name in (layer.node.input[0], layer.node.output[0])]
+    shifted = samples[:: -(-len(samples) // SHIFTED)]
     for number, sample in enumerate(samples):
         graph = evaluated.loaded(sample).graph
         ids = ids_of(graph)
-        wanted = {name: id_of(network, ids, name) for name in (*tensors, *(layer.node.input[0] for layer in layers))}
-        values = evaluated.values(sample, [id for id in wanted.values() if id is not None])
+        wanted = {name: id_of(network, ids, name) for name in (*tensors, *ends)}
+        values = evaluated.values(sample, [id for id in wanted.values() if id is not None], wide=False)
         for name, observed in found.observed.items():
             array = values[_known(wanted[name])]
             _demand_finite(network, name, number, array)
             observed.add(array, len(samples))
-        for layer in layers:
-            result = graph.producer[_known(id_of(network, ids, layer.node.output[0]))]
-            x = values[_known(wanted[layer.node.input[0]])]
-            made, added = (
-                np.asarray(OPERATORS[result.op].reference(result, (x, weights.astype(np.float64)))[0])
-                for weights in (layer.weights, changes[layer.name])
-            )
-            _note(found, layer, made, added, len(samples))
+        for layer in layers if any(sample is one for one in shifted) else ():
+            x, made = (values[_known(wanted[name])] for name in (layer.node.input[0], layer.node.output[0]))
+            node = graph.producer[_known(wanted[layer.node.output[0]])]
+            added = OPERATORS[node.op].reference(node, (x, changes[layer.name]))[0]
+            _note(found, layer, made, np.asarray(added), len(shifted))
         watch((number + 1) / len(samples))
     return found
 
@@ -133,10 +137,12 @@ def _note(found: Calibration, layer: Layer, made: np.ndarray, added: np.ndarray,
     """Takes in one layer's result on one of so many samples, and what rounding its weights adds."""
     channel = 1 if layer.node.op_type.startswith("Conv") else added.ndim - 1
     name = layer.name
-    shift = added.mean(axis=tuple(at for at in range(added.ndim) if at != channel))
+    if layer.bias is not None:
+        made = made - layer.bias.reshape([-1 if at == channel else 1 for at in range(made.ndim)])
+    shift = added.mean(axis=tuple(at for at in range(added.ndim) if at != channel), dtype=np.float64)
     found.shifts.setdefault(name, []).append(shift)
-    found.signal[name] = found.signal.get(name, 0.0) + float(np.square(made).mean()) / samples
-    found.noise[name] = found.noise.get(name, 0.0) + float(np.square(added).mean()) / samples
+    found.signal[name] = found.signal.get(name, 0.0) + float(np.square(made, dtype=np.float64).mean()) / samples
+    found.noise[name] = found.noise.get(name, 0.0) + float(np.square(added, dtype=np.float64).mean()) / samples
 
 
 def _demand_finite(network: Network, name: str, number: int, array: np.ndarray) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from compiler.trace import Observer, ignore
 
 BEGINS = {"load": 0.0, "calibrate": 0.05, "search": 0.5, "write": 0.95}
 """The steps as events name them, with the part of the whole at which each begins."""
+BEST, TRIED = "best", ("mse", "minmax", "percentile")
+"""A method of ranges that is one of others: the one whose outputs are nearest to fp32."""
 CLOSE = 1e-4
 """By how much of the largest value preparing a model may move an output: the rounding of folded weights."""
 DERIVED = (
@@ -114,24 +116,28 @@ def quantize(
     tensors = [*tensors_of(network, graph, layers, outputs=options.outputs).roots]
     weighted = [layer for layer in layers if isinstance(layer, Layer)]
     calibration = calibrate(network, plain, weighted, tensors, calibrated, progress.part)
-    schemes = _schemes(calibration, options)
 
-    def written(chosen: Collection[str], correct: bool) -> Network:
+    @cache
+    def schemes(method: str) -> dict[str, Affine]:
+        return _schemes(calibration, options, method)
+
+    def written(chosen: Collection[str], way: Way) -> Network:
         some = [layer for layer in layers if layer.name in chosen]
-        return write(network, graph, some, schemes, calibration, correct=correct, outputs=options.outputs)
+        ranges = schemes(way.ranges)
+        return write(network, graph, some, ranges, calibration, correct=way.correct, outputs=options.outputs)
 
-    def judge(chosen: Collection[str], correct: bool) -> Fidelity:
-        quantised = Evaluated(written(chosen, correct).bytes(), options)
-        return fidelity(wanted, [quantised.outputs(sample) for sample in judged])
+    def judge(chosen: Collection[str], way: Way, *, wide: bool = True) -> Fidelity:
+        quantised = Evaluated(written(chosen, way).bytes(), options)
+        return fidelity(wanted, [quantised.outputs(sample, wide=wide) for sample in judged])
 
     progress.begin("search")
     names = [layer.name for layer in layers]
-    ways = {False, options.bias_correction} if held_out else {options.bias_correction}
-    wholes = {correct: judge(names, correct) for correct in sorted(ways, reverse=True)}
-    correct = max(wholes, key=lambda one: wholes[one].least)
-    chosen = choose(names, options.snr_db, partial(judge, correct=correct), wholes[correct], progress.part)
+    way = _selected(options, partial(judge, names, wide=False), held_out=bool(held_out))
+    if options.ranges == BEST:
+        notices.append(f"ranges are those of {way.ranges}, which leave most signal to noise")
+    chosen = choose(names, options.snr_db, partial(judge, way=way), judge(names, way), progress.part)
     progress.begin("write")
-    made = written(chosen.layers, correct)
+    made = written(chosen.layers, way)
     content = made.bytes()
     put(out, content)
     return QuantizeReport(
@@ -151,10 +157,30 @@ def quantize(
     )
 
 
-def _schemes(calibration: Calibration, options: QuantizeOptions) -> dict[str, Affine]:
+@dataclass(frozen=True)
+class Way:
+    """How all layers are quantised: by which method ranges are chosen, and whether biases are corrected."""
+
+    ranges: str
+    correct: bool
+
+
+def _selected(options: QuantizeOptions, judge: Callable[[Way], Fidelity], *, held_out: bool) -> Way:
+    """The way that the options permit whose outputs are nearest to fp32.
+
+    First the method is selected, then whether biases are corrected with it, where that is judged on samples held out.
+    """
+    methods = TRIED if options.ranges == BEST else (options.ranges,)
+    ways = [Way(method, options.bias_correction) for method in methods]
+    least = cache(lambda way: judge(way).least)
+    best = max(ways, key=least) if len(ways) > 1 else ways[0]
+    return max((best, replace(best, correct=False)), key=least) if held_out and best.correct else best
+
+
+def _schemes(calibration: Calibration, options: QuantizeOptions, method: str) -> dict[str, Affine]:
     dtype = np.uint8 if options.activations == "uint8" else np.int8
     return {
-        name: affine(*range_of(observed, options.ranges, options.percentile), dtype)
+        name: affine(*range_of(observed, method, options.percentile), dtype)
         for name, observed in calibration.observed.items()
     }
 

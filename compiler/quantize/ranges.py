@@ -20,6 +20,9 @@ KEPT = 1 << 14
 """Values of a tensor that are kept, of all samples together, evenly spread; each stands for those beside it."""
 TAILS = 1 << 13
 """Least and greatest values that are kept beside them, each for itself: few of them may hold most of the energy."""
+GUESSED = 1 << 12
+"""Values by which bounds of those tails are guessed."""
+GOLDEN = 5**0.5 / 2 - 0.5
 BINS = 2048
 STRIDE = 16
 """Bins between two thresholds that are tried."""
@@ -43,15 +46,17 @@ class Observed:
             return
         self.low = min(self.low, float(flat.min()))
         self.high = max(self.high, float(flat.max()))
-        tail = max(1, TAILS // (2 * samples))
-        if flat.size > 2 * tail + KEPT // samples:
-            flat = np.partition(flat, (tail, flat.size - tail - 1))
-            self._keep(np.concatenate([flat[:tail], flat[-tail:]]), 1.0)
-            between = flat[tail:-tail]
-            flat = between[:: max(1, between.size * samples // KEPT)]
-            self._keep(flat, between.size / flat.size)
-        else:
+        tail, kept = max(1, TAILS // (2 * samples)), KEPT // samples
+        if flat.size <= 2 * tail + kept:
             self._keep(flat, 1.0)
+            return
+        least, greatest = _least(flat, tail), -_least(-flat, tail)
+        low, high = least.max(), greatest.min()
+        tails = np.concatenate([least[least < low], greatest[greatest > high]])
+        self._keep(tails, 1.0)
+        between = _spread(flat, 2 * kept)
+        between = between[(between >= low) & (between <= high)][:kept]
+        self._keep(between, (flat.size - tails.size) / max(between.size, 1))
 
     def _keep(self, values: np.ndarray, share: float) -> None:
         self.pieces.append(values)
@@ -66,6 +71,22 @@ class Observed:
     def weights(self) -> np.ndarray:
         """How many values each of those stands for."""
         return np.concatenate(self.shares)
+
+
+def _spread(flat: np.ndarray, count: int) -> np.ndarray:
+    """So many values from all over an array, at distances that no row or channel repeats with."""
+    places = np.arange(1, count + 1) * GOLDEN % 1 * flat.size
+    return np.asarray(flat[places.astype(np.int64)])
+
+
+def _least(flat: np.ndarray, count: int) -> np.ndarray:
+    """The `count` least values: those below a bound that some values suggest are looked through, not all."""
+    some = np.sort(_spread(flat, GUESSED))
+    bound = some[min(2 * count * GUESSED // flat.size + GUESSED // 64, GUESSED - 1)]
+    found = flat[flat <= bound]
+    if found.size >= count and bound == flat.min():
+        return np.asarray(found[:count])
+    return np.asarray(np.partition(found if found.size >= count else flat, count - 1)[:count])
 
 
 Range = tuple[float, float]
@@ -122,11 +143,18 @@ def _divergence(counts: np.ndarray, bins: int, levels: int) -> float:
 
 
 def _mse(observed: Observed, percentile: float) -> Range:
-    values, weights = observed.values, observed.weights
+    values, weights = observed.values, observed.weights.astype(np.float32)
     low, high = observed.low, observed.high
+    rounded = np.empty_like(values)
 
     def error(ends: Range) -> float:
-        return float((np.square(affine(*ends, np.uint8).rounded(values) - values) * weights).sum())
+        """In float32: about 120 ranges of each tensor are compared."""
+        scheme = affine(*ends, np.uint8)
+        zero = np.float32(scheme.zero)
+        np.rint(np.divide(values, scheme.scale, out=rounded), out=rounded)
+        np.clip(rounded, -zero, LEVELS - zero, out=rounded)
+        np.subtract(np.multiply(rounded, scheme.scale, out=rounded), values, out=rounded)
+        return float(np.dot(np.square(rounded, out=rounded), weights))
 
     best = min(((low * part, high * part) for part in SHRINKS), key=error)
     best = min([best, *((low * part, best[1]) for part in SHRINKS)], key=error) if low < 0 else best

@@ -36,6 +36,15 @@ def accelerate(
         float,
         typer.Option("--tolerance", help="Largest error of approximations, relative to an output's largest value."),
     ] = 0.05,
+    ranges: Annotated[
+        str | None, typer.Option("--ranges", help="best (default), mse, minmax, percentile or entropy.")
+    ] = None,
+    equalise: Annotated[
+        bool, typer.Option("--equalise", help="Scale channels between layers to like ranges of weights.")
+    ] = False,
+    snr_db: Annotated[
+        float | None, typer.Option("--snr-db", help="Signal to noise that every output must have; default 10.")
+    ] = None,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave operators that the accelerator lacks to the CPU.")
     ] = False,
@@ -55,5 +64,8 @@ def accelerate(
         words += [f"--dim={one}" for one in dim or ()]
         words += ["--out", str(output)] if output else []
         words += ["--format", format] if format else []
+        words += ["--ranges", ranges] if ranges else []
+        words += ["--equalise"] if equalise else []
+        words += ["--snr-db", str(snr_db)] if snr_db is not None else []
         words += ["--as-is"] if as_is else []
         run_here("compiler.accelerate", words, as_json=as_json)

@@ -35,7 +35,7 @@ def quantize(
         typer.Option("--samples", help="An .npz of real inputs to calibrate on, one or several; repeatable."),
     ] = None,
     ranges: Annotated[
-        str | None, typer.Option("--ranges", help="mse (default), minmax, percentile or entropy.")
+        str | None, typer.Option("--ranges", help="best (default), mse, minmax, percentile or entropy.")
     ] = None,
     snr_db: Annotated[
         float | None,

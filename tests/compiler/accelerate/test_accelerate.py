@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import tilewright
+from compiler.accelerate.__main__ import main
 from compiler.accelerate.chips import CHIPS, chip_of
 from compiler.accelerate.compile import compile_for_accelerator, ranges_of
 from compiler.accelerate.convert import Converter
@@ -27,6 +28,7 @@ from compiler.pipeline import compile_model
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
 from compiler.request import Request
+from tests.compiler.accelerate.models import convolution
 from tilewright.cli import app
 
 IMAGE = (1, 8, 12, 10)
@@ -265,3 +267,20 @@ def test_the_command_fixes_open_sizes_and_its_artifact_runs_with_a_time_that_is_
     refused = CliRunner().invoke(app, [*asked, "q=2", "--json"])
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["error"]["fix"] == "those are: h, n"
+
+
+def test_a_command_is_given_ranges_equalisation_and_what_outputs_must_have(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("ethosu.regor")
+    model = convolution(tmp_path / "m.onnx")
+    x = np.stack([_array(1, 3, 8, 8, seed=seed) for seed in range(4)])
+    x[0, 0, 0, 0, 0] = 10.0
+    np.savez(tmp_path / "s.npz", x=x)
+    words = [str(model), "--target", "npu:ethos-u55-32", "--samples", str(tmp_path / "s.npz"), "--dim", "batch=1"]
+    said = []
+    for more in (["--ranges", "minmax"], ["--ranges", "mse", "--equalise"]):
+        assert main([*words, *more, "--snr-db", "90"]) == 1
+        said.append(capsys.readouterr().err)
+        assert "in int8, less than 90" in said[-1]
+    assert said[0] != said[1]
+    assert main([*words, "--ranges", "most"]) == 1
+    assert "ranges is 'most'" in capsys.readouterr().err

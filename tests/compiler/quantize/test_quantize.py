@@ -19,6 +19,7 @@ from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.quantize import quantize
 from compiler.quantize.calibrate import Calibration, Evaluated
+from compiler.quantize.quantize import TRIED
 from compiler.rewrite import rewrite
 from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
 from tests.compiling import compile_file
@@ -192,6 +193,23 @@ def test_outputs_are_judged_on_samples_that_ranges_were_not_taken_from(tmp_path:
     _, few = quantised(model, tmp_path, samples(tmp_path / "s.npz", x=x[1:]))
     assert few["held_out"] == 0
     assert any("none is held out" in notice for notice in few["notices"])
+
+
+@pytest.mark.parametrize(("power", "method"), [(5.0, "mse"), (1.0, "minmax")])
+def test_samples_held_out_decide_how_ranges_are_chosen(tmp_path: Path, power: float, method: str) -> None:
+    d = Drawn()
+    d.node("MatMul", ["x", d.constant("w", np.eye(16))], "h")
+    d.node("MatMul", ["h", d.constant("v", np.eye(16))], "i")
+    d.node("Pow", ["i", d.constant("power", power)], "y")  # to the fifth the large values are the signal
+    model = d.model({"x": (256, 16)}, {"y": (256, 16)})
+    x = d.random.normal(size=(4, 256, 16)).astype(np.float32)
+    x[:, 0, 0] = 15.0
+    archive = samples(tmp_path / "s.npz", x=x)
+    alone = {one: quantised(model, tmp_path, archive, ranges=one)[1]["outputs"] for one in TRIED}
+    _, best = quantised(model, tmp_path, archive)
+    assert max(alone, key=lambda one: alone[one][0]["snr_db"]) == method
+    assert best["outputs"] == alone[method]
+    assert any(f"ranges are those of {method}" in notice for notice in best["notices"])
 
 
 def test_a_correction_that_does_not_hold_on_other_samples_is_left_out(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.quantize.ranges import METHODS, Observed, range_of
+from compiler.quantize.ranges import METHODS, Observed, _least, range_of
 from compiler.quantize.scheme import affine
 
 
@@ -72,3 +72,21 @@ def test_ends_are_kept_however_few_values_are() -> None:
     values[12345] = 9.0
     assert range_of(observed(values), "minmax", 99.9) == (0.0, 9.0)
     assert observed(values).values.size < 1 << 17
+
+
+@pytest.mark.parametrize("kind", ["spread", "many zeros", "zeros", "few large", "descending"])
+def test_values_at_both_ends_are_kept_each_for_itself(kind: str) -> None:
+    random = np.random.default_rng(2)
+    values = random.normal(size=60_000).astype(np.float32)
+    values = {
+        "spread": values,
+        "many zeros": values.clip(0),
+        "zeros": 0 * values,
+        "few large": np.where(np.arange(60_000) % 9999 == 1, 1e4, 1e-3 * values).astype(np.float32),
+        "descending": np.sort(values)[::-1],
+    }[kind]
+    for count in (1, 100, 4096):
+        assert np.array_equal(np.sort(_least(values, count)), np.sort(values)[:count])
+    made = observed(values)
+    assert np.isclose(made.weights.sum(), values.size)
+    assert np.isclose((made.values * made.weights).sum(), values.sum(dtype=np.float64), atol=0.02 * values.size)
