@@ -13,7 +13,7 @@ A tile says which register tiles both products have, and the block of queries wh
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.attention.cuts import by_width, tile_of
+from compiler.devices.cpu.attention.cuts import by_width, keys_read, tile_of
 from compiler.devices.cpu.attention.fp32 import Fp32
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
@@ -64,10 +64,10 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
         step = max(rows * vectors / target.rates.fma_per_ns, (rows + vectors) / loads_per_ns)
         return parts(view.queries, rows) * panels * (depth * step + rows * vectors)
 
-    keys, columns = view.keys.extent, view.columns.extent
+    keys, columns = keys_read(view, tile), view.columns.extent
     both = product("register", keys, view.deep) + product("vector", columns, keys)
     powers = view.queries * parts(keys, floats) * EXP_NS
-    packed = keys * (view.deep + columns) * PACK_NS
+    packed = view.keys.extent * (view.deep + columns) * PACK_NS
     return 1e-9 * (CALL_NS + view.batches * (both + powers + packed))
 
 
