@@ -80,7 +80,7 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
     )
     for position, panels, one in quantised_along_k(view, workload, vectors * floats):
         if _multiplies(target, one.bits):
-            return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
+            return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred, one.scale)
     return None
 
 
