@@ -32,6 +32,21 @@ def strips(
             body(Vector(axis, str(axis.extent % lanes)))
 
 
+def ranged_strips(
+    writer: Writer, axis: Axis, past: str, body: Callable[[Vector], None], *, step: str = "TW_LANES", tail: bool = True
+) -> None:
+    """Vectors along an axis from its C variable's value on, `step` at a time, up to `past`: then what is left.
+
+    Without `tail` nothing is done with what a whole step exceeds.
+    """
+    with writer.block(f"for (; {axis} + {step} <= {past}; {axis} += {step})"):
+        body(Vector(axis))
+    if tail:
+        with writer.block(f"if ({axis} < {past})"):
+            writer.line(f"const long count = {past} - {axis};")
+            body(Vector(axis, "count"))
+
+
 def panel_strips(writer: Writer, axis: Axis, panel: int, lanes: int, body: Callable[[Vector, str], None]) -> None:
     """Strips along the part of an axis that falls into the panel number `panel` (a C variable), of so many columns.
 
