@@ -180,6 +180,14 @@ class KernelGraph:
             found.setdefault(buffer.storage, []).append(id)
         return {storage: tuple(ids) for storage, ids in found.items()}
 
+    @cached_property
+    def storage_bytes(self) -> Mapping[int, int]:
+        """Bytes of each storage: up to the end of the last buffer in it."""
+        sizes: dict[int, int] = {}
+        for buffer in self.buffers.values():
+            sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
+        return sizes
+
     def verify(self) -> None:
         """Raises VerifyError unless each call's buffers fit its slots and are written before they are read.
 
