@@ -191,7 +191,7 @@ class KernelGraph:
     def verify(self) -> None:
         """Raises VerifyError unless each call's buffers fit its slots and are written before they are read.
 
-        Writes and reads are compared storage by storage.
+        Writes and reads are compared storage by storage. Kernels must be sound, and stay inside their slots.
         """
         ready = {self.buffers[buffer].storage for buffer in (*self.inputs, *self.constants)}
         for buffer in self.buffers.values():
@@ -203,6 +203,8 @@ class KernelGraph:
                 raise VerifyError(f"buffer `{buffer}` has {len(buffer.strides)} strides for layout {buffer.layout}")
         for position, call in enumerate(self.calls):
             call.kernel.verify()
+            if isinstance(call.kernel, Kernel):
+                call.kernel.verify_inside()
             slots = (*call.kernel.inputs, *call.kernel.outputs)
             if len(slots) != len(call.inputs) + len(call.outputs):
                 raise self._fault(
