@@ -377,7 +377,9 @@ class CompileOptions(Refusing):
                 fix="use a cpu target, or leave ragged out and give dims a range",
             )
         beside = [name for name in ("carry", "last_only") if getattr(self, name)]
-        beside += ["precision int8"] if self.precision == "int8" else []
+        if self.precision == "int8":
+            fix = "quantise the model first, and compile what that gives, in fp32"
+            raise OptionsError("options ragged and precision int8 exclude each other: it needs samples", fix=fix)
         if isinstance(self.dims, tuple) or self.ranges:
             beside.append("dims with ranges or several values")
         if beside:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bench.texts.encoder import INPUTS, Encoder
+from bench.texts.encoder import INPUTS, Encoder, InBytes
 from compiler.contract import CompileOptions
 from compiler.errors import InputsError
 from compiler.errors import OptionsError as Refused
@@ -128,3 +128,19 @@ def test_samples_are_refused(file: Path, tmp_path: Path) -> None:
     np.savez(sample, input_ids=text(4)["input_ids"])
     with pytest.raises((Refused, InputsError), match="samples"):
         compile_file(file, tmp_path / "x.tw", CompileOptions(**OPTIONS), samples={"one": sample})  # type: ignore[arg-type]
+
+
+def test_a_model_in_bytes_has_the_results_that_another_runtime_gives_its_texts_alone(tmp_path: Path) -> None:
+    encoder = InBytes(seed=3)
+    encoder.layer()
+    path = tmp_path / "bytes.onnx"
+    path.write_bytes(encoder.finish(states=encoder.x, embedding=encoder.mean()))
+    report = compile_file(path, path.with_suffix(".tw"), CompileOptions(**OPTIONS, tuning_budget_s=0.0))  # type: ignore[arg-type]
+    assert report.verified
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    texts = [text(length, at) for at, length in enumerate((3, 40, 1, 17))]
+    with Model(path.with_suffix(".tw")) as model:
+        for one, given in zip(model.run_texts(texts), texts, strict=True):
+            states, embedding = wanted(session, given)
+            np.testing.assert_allclose(one["states"], states, atol=2e-2 * np.abs(states).max())
+            np.testing.assert_allclose(one["embedding"], embedding, atol=2e-2)
