@@ -170,9 +170,9 @@ def test_an_integer_to_a_negative_power_truncates_the_real_result() -> None:
     assert check(RECORDS["Pow"], [base, exponent])[0].tolist() == [1, -1, 1, 0, 0]
 
 
-def test_erf_of_the_reference_is_that_of_the_c_library() -> None:
+def test_erf_of_the_reference_is_that_of_the_c_library_up_to_rounding() -> None:
     x = np.concatenate([10 * normal(1, 100).astype(np.float64), EDGES])
-    np.testing.assert_array_equal(erf(x), [math.erf(value) for value in x])
+    np.testing.assert_allclose(erf(x), [math.erf(value) for value in x], rtol=5e-16, atol=0)
     assert erf(np.zeros((2, 0, 3))).shape == (2, 0, 3)
     assert erf(np.array(0.5)).shape == ()
 
