@@ -70,11 +70,19 @@ def signature(name: str) -> str:
 
 
 def declare_slots(writer: Writer, workload: Workload) -> None:
-    """Gives each slot's pointer its name; not every function uses all inputs."""
+    """Gives each slot's pointer its name; not every function uses all inputs.
+
+    An input that is one number is copied: bytes that are stored may alias what is behind a pointer, for which C would
+    load and convert a scale again in each step of a loop.
+    """
     kernel, buffers = workload.kernel, (*workload.inputs, *workload.outputs)
     for position, slot in enumerate((*kernel.inputs, *kernel.outputs)):
-        ctype = C_TYPES[buffers[position].dtype]
+        buffer = buffers[position]
+        ctype = C_TYPES[buffer.dtype]
         const = "const " if position < len(kernel.inputs) else ""
-        writer.line(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
+        if const and not (slot.type.rank or buffer.type.rank or buffer.offset):
+            writer.line(f"const {ctype} {slot.name}[1] = {{*(const {ctype} *)p[{position}]}};")
+        else:
+            writer.line(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
     for slot in kernel.inputs:
         writer.line(f"(void){slot.name};")

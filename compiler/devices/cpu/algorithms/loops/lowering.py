@@ -364,10 +364,11 @@ class _Loops(Lowering):
         )
         order = reduction_order(block, guards, self.plain, along)
         pasts = self._pasts(block)
-        guards = [guard for guard in guards if not self._ending(guard, block)]
+        endings = {guard: ending for guard in guards if (ending := self._ending(guard, block))}
+        guards = [guard for guard in guards if guard not in endings]
         ranges = ranges_of(guards, block, self.kernel)
         firsts = self._ranges(ranges.values(), pasts, emitter)
-        is_ranged = any(axis == along for axis, _ in ranges.values())
+        is_ranged = any(axis == along for axis, _ in (*endings.values(), *ranges.values()))
         guards = [guard for guard in guards if guard not in ranges]
         others, beside = tuple(sums[0][len(names) :]), tuple(zip(blocks[1:], sums[1:], strict=True))
         reduction = _Nest(block, values, along, _splits_sum(block, order), others, firsts, pasts, beside, is_ranged)

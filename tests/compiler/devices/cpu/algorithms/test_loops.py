@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -462,3 +463,17 @@ def test_vectors_along_memory_begin_and_end_where_a_range_does(monoid: str, neut
     assert "tw_load_n(" in text
     assert "long J = first_J" in text
     check([case], optimise="-O1")
+
+
+def test_a_number_that_a_kernel_reads_is_loaded_before_its_loops() -> None:
+    """Bytes that it stores may be anybody's memory for C: from behind a pointer it would be loaded for each vector."""
+    kernel = parse_kernel(
+        "kernel Scaled(in x: f32[70], in by: f32[]; out y: f32[70])\n  for i:70\n    y[i] = div(x[i], by[])"
+    )
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, (np.linspace(-3, 5, 70, dtype=np.float32), np.array(0.3, np.float32)))
+    text = lower("k", case.workload, case.tile, resolve("cpu:x86-64-v3")).text
+    copied = re.search(r"const float (\w+)\[1\] = \{\*\(const float \*\)p\[1\]\};", text)
+    assert copied, text
+    assert f"{copied[1]}[0]" in text
+    check([case])
