@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"(default: {', '.join(NETWORKS)})")
     parser.add_argument("--rounds", type=int, default=15, help="(default 15)")
     parser.add_argument("--folder", type=Path, help="keeps models and artifacts; those that lie there are taken")
+    parser.add_argument("--weights", choices=("small", "ready"), default="small", help="the option (default small)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
     given = parser.parse_args(arguments)
     names = given.models or [*NETWORKS]
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(place)
             folder.mkdir(parents=True, exist_ok=True)
             for name in (*names, TWO_NODES):
-                prepare(name, folder)
+                prepare(name, folder, given.weights)
             rows = measured(folder, names, given.rounds)
         if given.json:
             write(given.json, [asdict(row) for row in rows])
@@ -116,12 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ended(measure, parser, console)
 
 
-def prepare(name: str, folder: Path) -> None:
-    """The model, its artifact and inputs, unless they are there."""
+def prepare(name: str, folder: Path, weights: str = "small") -> None:
+    """The model, its artifact and inputs, unless they are there; `weights` is the option of that name."""
     artifact, model = folder / f"{name}.tw", folder / f"{name}.onnx"
     if artifact.exists():
         return
-    options: dict[str, Any] = {"threads": THREADS, "compare": [], "tuning_budget_s": 0.0}
+    options: dict[str, Any] = {"threads": THREADS, "compare": [], "tuning_budget_s": 0.0, "weights": weights}
     if name == TWO_NODES:
         model.write_bytes(two_nodes())
     else:
@@ -158,8 +159,10 @@ def measured(folder: Path, names: Sequence[str], rounds: int) -> list[Row]:
     finally:
         for child in children:
             child.communicate()
-    size = sum((folder / f"{name}.onnx").stat().st_size for name in names) / 2**20
-    return [_row(engine, found[engine], size, one) for engine, one in zip(ENGINES, loaded, strict=True)]
+    return [
+        _row(engine, found[engine], sum((folder / f"{name}.{ending}").stat().st_size for name in names) / 2**20, one)
+        for engine, ending, one in zip(ENGINES, ("tw", "onnx"), loaded, strict=True)
+    ]
 
 
 def _answer(child: subprocess.Popen[str]) -> dict[str, Any]:

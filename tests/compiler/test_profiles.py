@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import platform
+import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -82,8 +84,18 @@ def test_the_most_able_profile_that_the_processor_has_is_taken(
     with Model(artifact) as model:
         assert model.target == V2
     monkeypatch.setattr(profiles, "_features", lambda: frozenset(("sse4_2",)))
-    with pytest.raises(WrongMachine, match="for cpu:x86-64-v3, cpu:x86-64-v2, and this machine has none"):
+    with pytest.raises(WrongMachine, match="for cpu:x86-64-v3, cpu:x86-64-v2, and this machine has none") as caught:
         Model(artifact)
+    assert caught.value.fix == "run it on another machine: no target asks less"
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(WrongMachine, match="and this machine has none") as caught:
+        Model(artifact)
+    assert caught.value.fix == "compile it for this one: --target cpu:arm64"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(WrongMachine, match="for Linux, this is macOS") as caught:
+        Model(artifact)
+    assert "--system macos" in caught.value.fix
+    monkeypatch.undo()
     with pytest.raises(ArtifactError, match=r"no program for cpu:x86-64-v4\. Fix: name one that it has: cpu:x86-64-v3"):
         Model(artifact, target=V4)
 

@@ -142,7 +142,8 @@ def _compiled_here(model: Path, options: Mapping[str, Any], output: Path, as_jso
         print_json({"artifact": str(output)})
         return
     print(output, flush=True)
-    console().print(f"Next: {summary.next_command(str(options.get('target', 'cpu')), output)}", markup=False)
+    target, system = (str(options.get(name, usual)) for name, usual in (("target", "cpu"), ("system", "linux")))
+    console().print(f"Next: {summary.next_command(target, system, output)}", markup=False)
 
 
 def _finish(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NAMED = 12
 """Letters of the column of names."""
+ELSEWHERE = {"windows": "Windows", "macos": "macOS"}
+"""By the option `system`: what an artifact runs on that is not made for Linux, where compilers are."""
 
 
 def lines(job: Job, artifact: Path, server: str, report: Mapping[str, Any]) -> list[str]:
@@ -29,7 +31,8 @@ def lines(job: Job, artifact: Path, server: str, report: Mapping[str, Any]) -> l
     said += [("profiles", _profiles(report)), ("error", _error(job, report))]
     said += [("size", size(report.get("artifact_bytes")))]
     said += [("job", f"{server}/#/jobs/{job.id}{cached}")]
-    said += [("next", next_command(str(report.get("target", "cpu")), artifact))]
+    system = str((job.said.get("options") or {}).get("system", "linux"))
+    said += [("next", next_command(str(report.get("target", "cpu")), system, artifact))]
     return [f"{name:{NAMED}}{text}" for name, text in said if text]
 
 
@@ -66,11 +69,16 @@ def _beside_float32(outputs: Sequence[Mapping[str, Any]]) -> str:
     return said + (f"; {other} of {rows} decisions differ" if rows else "")
 
 
-def next_command(target: str, artifact: Path) -> str:
-    """A command to go on with: a measurement where the artifact runs on this kind of machine, else what there is."""
+def next_command(target: str, system: str, artifact: Path) -> str:
+    """A command to go on with: a measurement on what runs the artifact, else what there is.
+
+    system  the option of that name
+    """
     named = f'"{artifact}"' if " " in str(artifact) else str(artifact)
     if target.startswith("wasm"):
         return f"tilewright export {named} page --as browser"
+    if place := ELSEWHERE.get(system):
+        return f"on {place}: python {named} --bench"
     if target.startswith("cpu"):
         return f"tilewright run {named} --bench"
     return f"python {named} --help"

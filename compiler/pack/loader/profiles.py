@@ -22,6 +22,8 @@ _PE = {0x8664: "x86_64", 0xAA64: "aarch64"}
 _MACH_O = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
 """Each format's numbers of the architectures."""
 _OTHER = "another architecture"
+_WHOLE = {"x86_64": ("cpu:x86-64", "cpu:x86-64-v2"), "aarch64": ("cpu:arm64", "cpu:aarch64")}
+"""By architecture: the target of all its processors, and the profile that asks least of them."""
 
 
 def cpu_features(cpuinfo: Path) -> frozenset[str]:
@@ -68,7 +70,10 @@ def _of_profile(manifest: Mapping[str, Any], profile: str | None) -> dict[str, A
     features = _features()
     able = [one for one in listed if (profile == one["target"] if profile else _fits(one["requires"], features))]
     if not able:
-        raise WrongMachine(f"the artifact is for {names}, and this machine has none of them", "compile it for this one")
+        if sys.platform != "linux":  # which those with several profiles are made for
+            raise _of_system("linux")
+        fix = _fix([one["target"] for one in listed])
+        raise WrongMachine(f"the artifact is for {names}, and this machine has none of them", fix)
     return {**{key: value for key, value in manifest.items() if key not in ("verified", "unshown")}, **able[0]}
 
 
@@ -94,6 +99,21 @@ def _machine() -> str:
     return {"AMD64": "x86_64", "ARM64": "aarch64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
+def _of_system(system: str) -> WrongMachine:
+    """For what is made for another system, by Python's name, with the option that makes one for this one."""
+    here, option = _SYSTEMS.get(sys.platform, (sys.platform, ""))
+    how = f"compile it with the option system {option} (--system {option})" if option else "run it there"
+    return WrongMachine(f"the artifact is for {_SYSTEMS[system][0]}, this is {here}", how)
+
+
+def _fix(held: Collection[str] = ()) -> str:
+    """The target that makes what runs on this machine, unless it is among the profiles that an artifact holds."""
+    whole, least = _WHOLE.get(_machine(), ("", ""))
+    if not whole or least in held:
+        return "run it on another machine: no target asks less"
+    return f"compile it for this one: --target {whole}"
+
+
 def _check_machine(code: bytes) -> None:
     """Raises WrongMachine for a program that this machine or its system cannot run, with the option that makes one."""
     if code[:4] == b"\0asm":
@@ -105,13 +125,10 @@ def _check_machine(code: bytes) -> None:
     if built is None:
         return
     system, machine = built
-    title = _SYSTEMS[system][0]
     if system != sys.platform:
-        here, option = _SYSTEMS.get(sys.platform, (sys.platform, ""))
-        how = f"compile it with the option system {option} (--system {option})" if option else "run it there"
-        raise WrongMachine(f"the artifact is for {title}, this is {here}", how)
+        raise _of_system(system)
     if machine != _machine():
-        fix = f"compile the model for cpu on {_machine()}"
+        fix = _fix()
         if system != "linux":
             profile = {"x86_64": "cpu:x86-64-v3", "aarch64": "cpu:aarch64"}.get(_machine(), "a profile of it")
             fix = f"compile it for this one: --target {profile} --system {_SYSTEMS[system][1]}"

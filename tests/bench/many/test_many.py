@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.many import run
+from compiler.pack.loader import Model
 
 NETWORKS = ("tiny_lstm", "tiny_lstm")
 """One that is loaded twice."""
@@ -15,7 +16,7 @@ NETWORKS = ("tiny_lstm", "tiny_lstm")
 
 def test_each_engine_has_a_row_and_artifacts_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*NETWORKS, "--rounds", "2", "--folder", str(tmp_path / "kept"), "--json", str(tmp_path / "rows.json")]
-    assert run.main(words) == 0
+    assert run.main([*words, "--weights", "ready"]) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row.pop("engine") for row in rows] == ["tilewright", "onnxruntime"]
     held = [row.pop("held_mib") for row in rows]
@@ -29,6 +30,9 @@ def test_each_engine_has_a_row_and_artifacts_are_kept(tmp_path: Path, capsys: py
     assert said[-1].startswith("MiB of ours: weights mapped ")
     made = {file: file.stat().st_mtime_ns for file in (tmp_path / "kept").glob("*.tw")}
     assert {file.stem for file in made} == {*NETWORKS, run.TWO_NODES}
+    for file in made:
+        with Model(file) as model:
+            assert model.manifest["options"]["weights"] == "ready"
     for name in NETWORKS:
         run.prepare(name, tmp_path / "kept")
     assert made == {file: file.stat().st_mtime_ns for file in made}

@@ -50,14 +50,19 @@ def test_an_artifact_made_here_is_put_to_its_place_and_kept_for_the_next_time(
 
 
 @pytest.mark.parametrize(
-    ("target", "following"),
-    [("cpu", "tilewright run {} --bench"), ("wasm:simd128", "tilewright export {} page --as browser")],
+    ("words", "following"),
+    [
+        (["--target", "cpu"], "tilewright run {} --bench"),
+        (["--target", "wasm:simd128"], "tilewright export {} page --as browser"),
+        (["--target", "cpu:x86-64-v3", "--system", "windows"], "on Windows: python {} --bench"),
+        (["--target", "cpu:aarch64-bf16", "--system", "macos"], "on macOS: python {} --bench"),
+    ],
 )
 def test_what_can_be_done_with_the_artifact_is_said(
-    command: Command, asked: list[Any], model: Path, tmp_path: Path, target: str, following: str
+    command: Command, asked: list[Any], model: Path, tmp_path: Path, words: list[str], following: str
 ) -> None:
-    done = command("compile", model, "--local", "--target", target, "-o", tmp_path / "a.tw")
-    assert asked[0].get("target", "cpu") == target
+    done = command("compile", model, "--local", *words, "-o", tmp_path / "a.tw")
+    assert [asked[0].get(word[2:], "cpu") for word in words[::2]] == words[1::2]
     assert f"Next: {following.format(tmp_path / 'a.tw')}" in done.stderr.replace("\n", "")
 
 
