@@ -72,6 +72,7 @@ SERVICE = "each needs a service of its own; the command line's test takes the sa
 BROWSER = "each needs a browser and a service of its own; test_page.py has one"
 ELSEWHERE = {
     "tests/bench/gpu/test_first_on_double.py": "networks on the double of CUDA; its parts have tests",
+    "tests/bench/gpu/test_worth.py": "one long test; what it adds up has tests",
     "tests/bench/replay/test_every_algorithm.py": "two long tests, of all algorithms of a kind each",
     "tests/browser/test_arrival.py": BROWSER,
     "tests/browser/test_in_browser.py": BROWSER,
@@ -80,6 +81,7 @@ ELSEWHERE = {
     "tests/browser/test_result.py": BROWSER,
     "tests/browser/test_walk.py": BROWSER,
     "tests/compiler/devices/cpu/codegen/test_backend_kernels.py": "one test, of all nodes of ONNX's suite",
+    "tests/compiler/devices/cuda/algorithms/test_sass.py": "what an assembler makes of all algorithms, in two tests",
     "tests/compiler/devices/cuda/codegen/test_declared.py": "kernels of all algorithms, which have tests of their own",
     "tests/end_to_end/test_architectures.py": SERVICE,
     "tests/end_to_end/test_cache.py": SERVICE,
@@ -92,6 +94,7 @@ ELSEWHERE = {
     "tests/end_to_end/test_many_machines.py": SERVICE,
     "tests/end_to_end/test_upgrade.py": SERVICE,
     "tests/end_to_end/test_wheel.py": SERVICE,
+    "tests/service/jobs/lifecycle/test_state_machine.py": "drawn lives of jobs; each step of a life has tests",
     "tests/test_without_tools.py": "runs other tests once more, without a tool each",
     "tests/torture/test_torture.py": "many kills of whole services; tests/worker has one of a worker",
 }

@@ -64,7 +64,7 @@ LONG_FILES = {
 MANY_PARAMETERS = {
     "compiler/accelerate/flatbuffer.py::TfliteWriter._tensor": "the fields of a table in the file format",
     "compiler/accelerate/tosa/moves.py::_resized": "the operands of TOSA's RESIZE, and its result",
-    "compiler/devices/cpu/algorithms/window/tiles.py::_tile": "extents of a tile, and what they are for",
+    "compiler/devices/cpu/products/window/tiles.py::_tile": "extents of a tile, and what they are for",
     "compiler/devices/cpu/emit/program.py::_programs": "what `emit` and `emit_each` are given, once for both",
     "compiler/devices/cpu/measure/operands.py::lay_out": "a kernel in parts: callers have no workload for regions",
     "compiler/devices/cuda/algorithms/window/tiles.py::_seconds": "extents of a tile, and what costs them",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from tilewright.generation.generate import generate
-    from tilewright.loading import Model, load
+    from tilewright.loading import Model, load, set_threads
     from tilewright.local import compile
     from tilewright.pytorch import from_torch
     from tilewright.session.options import SessionOptions
@@ -85,6 +85,7 @@ __all__ = [
     "from_torch",
     "generate",
     "load",
+    "set_threads",
     "verified",
     "verify",
 ]
@@ -106,7 +107,7 @@ _HOMES = {
         "WaitTimeout",
     ),
     "tilewright.generation.generate": ("generate",),
-    "tilewright.loading": ("Model", "load"),
+    "tilewright.loading": ("Model", "load", "set_threads"),
     "tilewright.local": ("compile",),
     "tilewright.pytorch": ("from_torch",),
     "tilewright.session.options": ("SessionOptions",),

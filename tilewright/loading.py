@@ -300,6 +300,24 @@ def load(
     return model
 
 
+def set_threads(threads: int | None) -> None:
+    """How many threads of this process may be at work in models, callers included; None: as many as its cores.
+
+    From now on, amid runs too, and for models that are loaded later. It becomes the variable TILEWRIGHT_THREADS, which
+    new processes inherit. Raises `UsageError` for another number.
+    """
+    if threads is not None and (type(threads) is not int or threads < 1):
+        fix = "give 1 or more, callers included, or None for all cores"
+        raise UsageError(f"threads is {threads!r}", fix=fix)
+    if threads is None:
+        os.environ.pop("TILEWRIGHT_THREADS", None)
+    else:
+        os.environ["TILEWRIGHT_THREADS"] = str(threads)
+    for loader in list(_loaders.values()):
+        if hasattr(loader, "set_threads"):  # those of artifacts of earlier compilers lack it
+            loader.set_threads(threads)
+
+
 def _envelope(where: Path, attestation: str | os.PathLike[str] | None) -> Mapping[str, Any]:
     file = Path(attestation) if attestation is not None else where.with_name(where.name + SUFFIX)
     fix = f"fetch it with `tilewright attest JOB -o {file}`, or give attestation="

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ class Coding(StrEnum):
     """How exporters write the matrices of a decoder.
 
     NBITS4  MatMulNBits of 4 bits, blocks of 32 with zero points; the head of 8 bits
+    HALVES  the same, its scales numbers of fp16, as GPTQ, AWQ, GGUF and models in fp16 have them
     INT4    DequantizeLinear of int4 in blocks of 32; the head of int8, a scale for each column
     INT8    DequantizeLinear of int8, a scale for each column
     FP16    plain matrices in fp16, which a Cast makes fp32
@@ -23,6 +25,7 @@ class Coding(StrEnum):
     """
 
     NBITS4 = "nbits4"
+    HALVES = "nbits4-fp16"
     INT4 = "int4"
     INT8 = "int8"
     FP16 = "fp16"
@@ -62,18 +65,18 @@ def coded(matrix: NDArray[np.float32], coding: Coding, *, is_head: bool = False)
         outputs, bits = matrix.shape[0], 32 if coding is Coding.FP32 else 16
         held = matrix.astype(np.float32 if bits == 32 else np.float16)[:, None]
         return Codes(held, np.ones((outputs, 1), np.float32), np.zeros((outputs, 1), np.float32), bits)
-    if coding is Coding.NBITS4:
-        return _between(matrix, 8 if is_head else 4)
+    if coding in (Coding.NBITS4, Coding.HALVES):
+        return _between(matrix, 8 if is_head else 4, np.float16 if coding is Coding.HALVES else np.float32)
     if coding is Coding.INT4 and not is_head:
         return _around_zero(matrix, BLOCK, 4)
     return _around_zero(matrix, matrix.shape[1], 8)
 
 
-def _between(matrix: NDArray[np.float32], bits: int) -> Codes:
+def _between(matrix: NDArray[np.float32], bits: int, scale: type[np.floating[Any]]) -> Codes:
     """Codes from 0, between the least and the greatest weight of each block."""
     blocks, top = _blocks(matrix, BLOCK), 2**bits - 1
     low, high = np.minimum(blocks.min(2), 0), np.maximum(blocks.max(2), 0)
-    scales = np.where(high > low, (high - low) / top, 1).astype(np.float32)
+    scales = np.where(high > low, (high - low) / top, 1).astype(scale).astype(np.float32)
     zeros = np.clip(np.rint(-low / scales), 0, top)
     codes = np.clip(np.rint(blocks / scales[..., None] + zeros[..., None]), 0, top)
     return Codes(codes.astype(np.uint8), scales, zeros.astype(np.uint8), bits)

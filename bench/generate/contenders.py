@@ -34,8 +34,8 @@ NO_PEERS = {
 """What somebody may look for here, and why it is not among the peers."""
 POSITIONS = 8192
 """The longest text that rotary positions are made for."""
-CHUNK = 64
-"""Tokens of a prompt that our artifact reads in a step."""
+PIECES = (16, 64)
+"""Tokens of a prompt that our artifact reads in a step, where its caches have room for more."""
 INSTALLED = {
     "onnxruntime-0": ("onnxruntime", "pip install onnxruntime"),
     "onnxruntime-4": ("onnxruntime", "pip install onnxruntime"),
@@ -76,7 +76,7 @@ class Material:
 
     def compiled(self, length: int, threads: int, held: str = CACHE_OF_MODEL) -> Path:
         """Our artifact with caches of `length` tokens, `held` so. Raises what `compile_model` raises."""
-        dims: Any = {SEQUENCE: [1, CHUNK] if length > CHUNK else 1, PAST: length, TOTAL: length}
+        dims: Any = {SEQUENCE: [1, *PIECES] if length > PIECES[-1] else 1, PAST: length, TOTAL: length}
         options = CompileOptions(dims=dims, threads=threads, tuning_budget_s=self.budget, carry="auto", cache=held)
         file = self.model(Attention.GROUPED, 0)
         return self.cache.compiled(Subject(file.stem, "generate", file), options).artifact

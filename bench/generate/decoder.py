@@ -191,7 +191,7 @@ def _normed_heads(graph: _Graph, parts: Parts, state: str, name: str, heads: int
 def _linear(graph: _Graph, parts: Parts, state: str, name: str, level: int, output: str = "") -> str:
     codes, result = parts.matrices[name], output or name + ".out"
     outputs, inputs = codes.size
-    if parts.coding is Coding.NBITS4:
+    if parts.coding in (Coding.NBITS4, Coding.HALVES):
         held = (codes.codes, codes.zeros) if codes.bits == 8 else (packed(_u8(codes.codes)), packed(_u8(codes.zeros)))
         given = [
             state,

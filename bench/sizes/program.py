@@ -22,7 +22,7 @@ from compiler.devices.kinds import propose
 from compiler.frontend.load import load
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.measure.memory import allocate, operand, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, operand, write_buffer
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 
@@ -40,7 +40,7 @@ class Program:
             names.append(function_name(workload, number))
             lowered[names[-1]] = lower(names[-1], workload, propose(workload, target, 1)[0].tile, target)
         self._code = _loaded(build_library(kernel_sources([*lowered.values()]), target, find_toolchain()))
-        self._memory = {storage: allocate(count) for storage, count in storage_bytes(self.kernels).items()}
+        self._memory = {storage: allocate(count) for storage, count in self.kernels.storage_bytes.items()}
         self._keep: list[np.ndarray] = []
         self._calls = [self._call(number, lowered[name]) for number, name in enumerate(names)]
 

@@ -79,9 +79,13 @@ class Encoder:
         scale = self.constant((1 + 0.1 * self.random.standard_normal(self.hidden)).astype(np.float32))
         return self("LayerNormalization", x, scale, self.weights(self.hidden, std=0.1), axis=-1, epsilon=1e-12)
 
+    def product(self, x: str, inside: int, out: int) -> str:
+        """With weights."""
+        return self("MatMul", x, self.weights(inside, out))
+
     def linear(self, x: str, inside: int, out: int) -> str:
         """A product with weights, and a bias."""
-        return self("Add", self.weights(out, std=0.1), self("MatMul", x, self.weights(inside, out)))
+        return self("Add", self.weights(out, std=0.1), self.product(x, inside, out))
 
     def shaped(self, x: str, *last: int) -> str:
         """In the shape [batch, length, *last]."""
@@ -169,9 +173,42 @@ ORDERS = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
 """Of queries, keys and values."""
 
 
-def minilm(layers: int = 6, wide: int = 1536) -> bytes:
-    """A network of the size and form of all-MiniLM-L6-v2 (Wang et al. 2020), with the mean of its tokens."""
-    encoder = Encoder(hidden=384, heads=12, vocabulary=30522, positions=512)
+class InBytes(Encoder):
+    """The same with weights of a byte, by which is multiplied what is quantised by its own range while running.
+
+    So does ONNX Runtime's `quantize_dynamic` write it.
+    """
+
+    def product(self, x: str, inside: int, out: int) -> str:
+        """Of bytes, of both operands' own ranges."""
+        drawn = self.random.standard_normal((inside, out)) * inside**-0.5
+        step = np.abs(drawn).max() / 127
+        weights = self.constant(np.round(drawn / step).astype(np.int8))
+        codes = self("DynamicQuantizeLinear", x)
+        scale, zero = (f"{codes}_{name}" for name in ("scale", "zero"))
+        self.nodes[-1].output.extend([scale, zero])
+        whole = self("Cast", self("MatMulInteger", codes, weights, zero), to=TensorProto.FLOAT)
+        return self("Mul", whole, self("Mul", scale, self.number(step)))
+
+
+def minilm(layers: int = 6, wide: int = 1536, kind: type[Encoder] = Encoder) -> bytes:
+    """A network of the size and form of all-MiniLM-L6-v2 (Wang et al. 2020), with the mean of its tokens.
+
+    With 12 layers of bge-small-en-v1.5 (Xiao et al. 2023), but for its pooling.
+    """
+    encoder = kind(hidden=384, heads=12, vocabulary=30522, positions=512)
     for _ in range(layers):
         encoder.layer(wide)
+    return encoder.finish(sentence_embedding=encoder.mean())
+
+
+def modernbert(kind: type[Encoder] = Encoder) -> bytes:
+    """Six of the 22 layers of ModernBERT-base (Warner et al. 2024): rotary positions, every third sees all tokens.
+
+    A Gelu takes the place of its GeGLU, as wide as makes the same number of products.
+    """
+    encoder = kind(hidden=768, heads=12, vocabulary=50368, positions=512)
+    turn, near = encoder.turned(is_table=True), encoder.local(64)
+    for layer in range(6):
+        encoder.layer(1728, hide=near if layer % 3 else None, turn=turn)
     return encoder.finish(sentence_embedding=encoder.mean())

@@ -1,8 +1,10 @@
 """`python -m bench texts`: an encoder on texts of unequal lengths, beside ONNX Runtime and OpenVINO, which pad.
 
 Ours takes all texts as one axis of tokens (option `ragged`). The peers have texts one by one, and in batches padded to
-the longest of each, as texts come and sorted by length. Engines take turns, with one thread each. Processor time is
-compared, which others' work changes least. All results are compared with those of ONNX Runtime text by text.
+the longest of each, as texts come and sorted by length. Engines take turns, with as many threads each. Processor time
+is compared, which others' work changes least; of several threads wall time. All results are compared with those of ONNX
+Runtime text by text. In int8 all have a model whose products are of bytes, quantised by the range of what is multiplied
+(ours by that of each text, the peers by that of a padded batch, so that their results depend on it).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from rich.console import Console
 
 import tilewright
 from bench.ending import ended
-from bench.texts.encoder import INPUTS, minilm
+from bench.texts.encoder import INPUTS, Encoder, InBytes, minilm, modernbert
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
 from compiler.request import Request
@@ -36,8 +38,14 @@ MEDIAN, SPREAD, LONGEST = 24, 0.7, 512
 """Of lengths: log-normal, cut at the longest."""
 MOST_TEXTS = 64
 """Of a run of ours."""
-TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2}
-"""Of what differs from ONNX Runtime's result, relative to the largest number of all."""
+TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2, "int8": 5e-2}
+"""Of what differs from ONNX Runtime's result of a text alone, relative to the largest number of all."""
+MODELS: Mapping[str, Callable[[type[Encoder]], bytes]] = {
+    "minilm": lambda kind: minilm(kind=kind),
+    "bge-small": lambda kind: minilm(layers=12, kind=kind),
+    "modernbert": modernbert,
+}
+"""Of seeded weights."""
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
 Run = Callable[[], list[Array]]
@@ -81,25 +89,31 @@ def batched(run: Callable[[Feeds], Array], texts: Sequence[Feeds], batch: int, i
     return [found[at] for at in range(len(texts))]
 
 
-def onnxruntime_run(file: Path) -> Callable[[Feeds], Array]:
+def onnxruntime_run(file: Path, threads: int = 1) -> Callable[[Feeds], Array]:
     """A session's first output."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     return lambda feeds: np.asarray(session.run(None, dict(feeds))[0])
 
 
-def openvino_run(file: Path) -> Callable[[Feeds], Array]:
-    """A compiled model's first output, in fp32."""
-    config = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+def openvino_run(file: Path, threads: int = 1, precision: str = "f32") -> Callable[[Feeds], Array]:
+    """A compiled model's first output."""
+    config = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": precision}
     compiled = openvino.Core().compile_model(str(file), "CPU", config)
     return lambda feeds: np.array(compiled(dict(feeds))[0])
 
 
-def ways(model: tilewright.Model, file: Path, texts: Sequence[Feeds], batches: Sequence[int]) -> dict[str, Run]:
+def ways(
+    model: tilewright.Model, file: Path, texts: Sequence[Feeds], batches: Sequence[int], threads: int, precision: str
+) -> dict[str, Run]:
     """What gives all results, by its name."""
     found: dict[str, Run] = {"tilewright": lambda: [next(iter(one.values())) for one in model.run_texts(texts)]}
-    for engine, run in (("onnxruntime", onnxruntime_run(file)), ("openvino", openvino_run(file))):
+    peers = {
+        "onnxruntime": onnxruntime_run(file, threads),
+        "openvino": openvino_run(file, threads, "bf16" if precision == "bf16" else "f32"),
+    }
+    for engine, run in peers.items():
         for batch in batches:
             for is_sorted in (False, True)[: 1 + (batch > 1)]:
                 name = f"{engine} {batch}{' sorted' if is_sorted else ''}"
@@ -109,14 +123,16 @@ def ways(model: tilewright.Model, file: Path, texts: Sequence[Feeds], batches: S
     return found
 
 
-def measured(each: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each way, which take turns."""
+def measured(
+    each: Mapping[str, Run], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, list[float]]:
+    """Seconds of each way, which take turns; those of the processor unless `clock` is another."""
     found: dict[str, list[float]] = {name: [] for name in each}
     for _ in range(rounds):
         for name, run in each.items():
-            begin = time.process_time()
+            begin = clock()
             run()
-            found[name].append(time.process_time() - begin)
+            found[name].append(clock() - begin)
     return found
 
 
@@ -129,7 +145,10 @@ def best(rates: Mapping[str, Sequence[float]], is_sorted: bool) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, or as `ended` says."""
     parser = argparse.ArgumentParser(prog="python -m bench texts", description=__doc__)
-    parser.add_argument("model", nargs="?", type=Path, help="an .onnx encoder of open batch and length (MiniLM's size)")
+    known = ", ".join(MODELS)
+    parser.add_argument(
+        "model", nargs="?", default="minilm", help=f"an .onnx encoder of open batch and length, or {known} (minilm)"
+    )
     parser.add_argument("--texts", type=int, default=256, help="how many (256)")
     parser.add_argument("--median", type=float, default=MEDIAN, help=f"tokens of a text ({MEDIAN})")
     parser.add_argument(
@@ -138,7 +157,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, help="of the peers (1 4 8 32)")
     parser.add_argument("--rounds", type=int, default=5, help="in which engines take turns (5)")
     parser.add_argument("--budget", type=float, default=0.0, help="seconds of measuring when compiling (0)")
-    parser.add_argument("--precision", default="fp32", choices=[*TOLERANCE], help="of ours (fp32)")
+    parser.add_argument(
+        "--precision", default="fp32", choices=[*TOLERANCE], help="bf16: of all but ONNX Runtime (fp32)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of each engine (1)")
     parser.add_argument("--seed", type=int, default=0, help="of lengths and tokens (0)")
     parser.add_argument("--json", type=Path, help="write texts a second of each round there")
     given = parser.parse_args(arguments)
@@ -148,15 +170,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _measure(given: argparse.Namespace) -> int:
     lengths = lengths_of(given.texts, given.median, given.spread, given.seed)
     with tempfile.TemporaryDirectory() as folder:
-        file, artifact = given.model or Path(folder) / "minilm.onnx", Path(folder) / "m.tw"
-        if given.model is None:
-            file.write_bytes(minilm())
+        file, artifact = Path(given.model), Path(folder) / "m.tw"
+        if given.model in MODELS:
+            file = Path(folder) / "model.onnx"
+            file.write_bytes(MODELS[given.model](InBytes if given.precision == "int8" else Encoder))
         elif not file.is_file():
-            raise UsageError(f"{file} is no file", fix="give an .onnx file of an encoder")
+            raise UsageError(f"{file} is no file", fix=f"give an .onnx file of an encoder, or {', '.join(MODELS)}")
         options = CompileOptions(
-            threads=1,
+            threads=given.threads,
             tuning_budget_s=given.budget,
-            precision=given.precision,
+            precision="bf16" if given.precision == "bf16" else "fp32",
             ragged=dict.fromkeys(INPUTS, 1),
             dims={"batch": MOST_TEXTS, "sequence": LONGEST},
         )
@@ -164,23 +187,26 @@ def _measure(given: argparse.Namespace) -> int:
         with tilewright.load(artifact) as model:
             limits = model.manifest["inputs"][0].get("range") or (0, 1000)
             texts = texts_of(lengths, int(limits[1]), given.seed)
-            each = ways(model, file, texts, given.batches)
+            each = ways(model, file, texts, given.batches, given.threads, given.precision)
             wanted = np.stack(batched(onnxruntime_run(file), texts, 1, is_sorted=False))
             for name, run in each.items():
                 worst = float(np.abs(np.stack(run()) - wanted).max() / np.abs(wanted).max())
-                if worst > TOLERANCE[given.precision if name == "tilewright" else "fp32"]:
+                is_alone = name == "tilewright" or given.precision != "int8"
+                if is_alone and worst > TOLERANCE[given.precision]:
                     raise UsageError(f"{name} differs by {worst:.1e} from ONNX Runtime", fix="look for the fault")
-            seconds = measured(each, given.rounds)
+            clock = time.process_time if given.threads == 1 else time.perf_counter
+            seconds = measured(each, given.rounds, clock)
     rates = {name: [given.texts / one for one in took] for name, took in seconds.items()}
-    _show(rates, lengths)
+    _show(rates, lengths, given.threads)
     if given.json:
         given.json.write_text(json.dumps({"lengths": lengths, "texts_per_second": rates}, indent=2) + "\n")
     return 0
 
 
-def _show(rates: Mapping[str, Sequence[float]], lengths: Sequence[int]) -> None:
-    print(f"{len(lengths)} texts of {statistics.mean(lengths):.1f} tokens, at most {max(lengths)}; one thread\n")
-    print("| engine, batch | texts a second of processor time | ours over it |\n|---|---:|---:|")
+def _show(rates: Mapping[str, Sequence[float]], lengths: Sequence[int], threads: int) -> None:
+    print(f"{len(lengths)} texts of {statistics.mean(lengths):.1f} tokens, at most {max(lengths)}; {threads} threads\n")
+    kind = " of processor time" if threads == 1 else ""
+    print(f"| engine, batch | texts a second{kind} | ours over it |\n|---|---:|---:|")
     for name, all_rates in rates.items():
         ratios = sorted(mine / other for mine, other in zip(rates["tilewright"], all_rates, strict=True))
         spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})"

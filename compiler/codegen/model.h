@@ -64,6 +64,10 @@ void tw_destroy(tw_instance *instance);
  * its own, if the pool is of another version, the library has instances already, or memory ends. To be called before tw_create, by one
  * thread at a time. A pool lives as long as the process; with the last instance of a library its threads end. */
 void *tw_share(void *pool, int threads);
+/* How many threads may be at work from now on, callers included, in models of this library and of those that share its pool; 0: as many as
+ * the process has cores. At any time, from any thread, amid runs too: threads that are too many have ended when it returns, each after its
+ * lane of a run; of those that lack, the next run starts its own. Of models on CPUs, since version 3; older libraries lack it. */
+int tw_set_threads(int threads);
 const char *tw_last_error(void);
 
 #ifdef __cplusplus

@@ -24,6 +24,8 @@ SMALL_BLOCKS = (256, 128, 64, 32, 16)
 """Neighbours that share a scale, where not all of a line do."""
 SAMPLE = 16
 """Blocks whose values are looked at first, with zeros and without: other weights do not fit a grid."""
+ENOUGH = 64
+"""Values of one block that are looked at before those: nearly all weights that fit no grid show it in them."""
 AT_ONCE = 1 << 22
 """Values for which a grid is sought together."""
 APART = 1e-5
@@ -37,7 +39,9 @@ READ_BY, READ_ROUNDED, READ_AS_FLOATS = "gemv_quantised", "gemv_quantised16", "g
 floats of them in the nearest cache. All names of such algorithms hold the word."""
 WORTH_BYTES = 0.8
 """The share of their time for which it pays to keep several times the bytes of codes."""
-SCALE_BYTES = 4
+SCALE_BITS = (16, 32)
+"""Of a scale: fp16 where that has every one of them, else fp32. It has those of bf16 from 2^-17 on."""
+LARGEST_HALF = np.float32(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Quantised(Encoding):
     axis     the constant's dimension along which the values of a block lie
     block    how many have one scale; the last block of a line may have fewer
     centred  whether all numbers are signed ones of as many bits; else each block has a zero point
+    scale    bits of a scale, one of SCALE_BITS: 32 where a line has only one
     """
 
     begins = "quantised"
@@ -54,30 +59,39 @@ class Quantised(Encoding):
     axis: int
     block: int
     centred: bool
+    scale: int = 32
 
     @classmethod
     def find(cls, constant: np.ndarray, use: Use) -> tuple[Quantised, ...]:
-        """The one with the fewest bits and the largest blocks along each axis whose grids hold every value."""
+        """The one with the fewest bits and the largest blocks along each axis whose grids hold every value.
+
+        GPUs read scales in fp32 alone.
+        """
         if use not in USES or constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
             return ()
         if not 2 <= constant.ndim <= MOST_AXES:
             return ()
-        return FOUND.of(constant, cls.begins, _every)
+        found = FOUND.of(constant, cls.begins, _every)
+        if use is Use.TENSOR_CORES:
+            return tuple(Quantised.of(one.bits, one.axis, one.block, centred=one.centred) for one in found)
+        return found
 
     @staticmethod
-    def of(bits: int, axis: int, block: int, *, centred: bool) -> Quantised:
+    def of(bits: int, axis: int, block: int, *, centred: bool, scale: int = 32) -> Quantised:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = Quantised.words(bits, axis, block, int(centred))
-        return Quantised(word, word, bits, axis, block, centred)
+        word = Quantised.words(bits, axis, block, int(centred), *([scale] if scale != 32 else []))
+        return Quantised(word, word, bits, axis, block, centred, scale)
 
     @classmethod
     def read(cls, word: str) -> Quantised:
-        """With bits, an axis, the size of a block, and 1 where numbers are centred."""
+        """With bits, an axis, the size of a block, 1 where numbers are centred, and 16 where scales are of fp16."""
         numbers = cls.numbers(word)
-        if len(numbers) != 4 or numbers[0] not in BITS or numbers[1] >= MOST_AXES or numbers[3] > 1 or not numbers[2]:
+        if len(numbers) not in (4, 5) or numbers[0] not in BITS or numbers[1] >= MOST_AXES or numbers[3] > 1:
             raise ValueError(f"`{word}` is no encoding of quantised blocks: bits, axis, block, 0 or 1")
-        bits, axis, block, centred = numbers
-        return Quantised.of(bits, axis, block, centred=bool(centred))
+        bits, axis, block, centred, scale = (*numbers, 32)[:5]
+        if not block or numbers[4:] not in ([], [16]):
+            raise ValueError(f"`{word}` is no encoding of quantised blocks: no such block or scales")
+        return Quantised.of(bits, axis, block, centred=bool(centred), scale=scale)
 
     def fits(self, dims: tuple[int, ...]) -> bool:
         """Whether a constant of this shape has such blocks."""
@@ -88,7 +102,7 @@ class Quantised(Encoding):
         lines = blocks_of(constant, self.axis, self.block)
         least = 1 << (self.bits - 1)
         peak = np.abs(lines).max(1, keepdims=True)
-        scales = np.asarray(peak / np.float32(max(least - 1, 1)), np.float32)
+        scales = scales_of(np.asarray(peak / np.float32(max(least - 1, 1))), self.scale)
         numbers = np.rint(lines / np.where(scales > 0, scales, np.float32(1))).clip(-least, least - 1)
         extent = constant.shape[self.axis]
         moved = np.moveaxis(constant, self.axis, -1).shape
@@ -111,6 +125,33 @@ class Grid:
         """Whether every number is a signed one of as many bits."""
         least = -(1 << (bits - 1))
         return bool(self.numbers.min(initial=0) >= least and self.numbers.max(initial=0) < -least)
+
+    def with_scales(self, scale: int, bits: int) -> Grid | None:
+        """The same values with scales of so many bits; None where not all blocks have one.
+
+        Numbers that are all multiples of one have a scale that is a multiple too, and may need more digits.
+        """
+        left = np.flatnonzero(scales_of(self.scales, scale) != self.scales)
+        if not len(left):
+            return self
+        scales, numbers = self.scales.copy(), self.numbers.copy()
+        reach = numbers.max(1, initial=0) - numbers.min(1, initial=0).astype(np.int64)
+        for times in range(2, 1 << bits):
+            if reach[left].max() * times >= 1 << bits:
+                return None
+            part = np.asarray(scales[left] / np.float32(times), np.float32)
+            fits = (scales_of(part, scale) == part) & (part * np.float32(times) == scales[left])
+            scales[left[fits]], numbers[left[fits]] = part[fits], numbers[left[fits]] * np.int16(times)
+            left = left[~fits]
+            if not len(left):
+                return Grid(scales, numbers)
+        return None
+
+    def towards_zero(self, bits: int) -> Grid:
+        """The same values, scales negated of blocks whose numbers are signed ones of so many bits only then."""
+        half = 1 << (bits - 1)
+        signs = np.where((self.numbers.max(1, initial=0) == half) & (self.numbers.min(1, initial=0) > -half), -1, 1)
+        return Grid(np.asarray(self.scales * signs, np.float32), np.asarray(self.numbers * signs[:, None], np.int16))
 
 
 @dataclass(frozen=True)
@@ -150,14 +191,15 @@ class QuantisedWeights(Reported):
         """Of codes, scales and zero points."""
         one, extent = self.encoding, self.shape[self.encoding.axis]
         blocks = self.elements // extent * -(-extent // one.block)
-        return self.elements * one.bits // 8 + blocks * (SCALE_BYTES + (not one.centred))
+        return self.elements * one.bits // 8 + blocks * (one.scale // 8 + (not one.centred))
 
     @property
     def words(self) -> str:
         """How codes are kept."""
         one = self.encoding
         zeros = "" if one.centred else " and a zero point"
-        return f"codes of {one.bits} bits, a scale{zeros} for each {one.block} along axis {one.axis}"
+        scale = "a scale of fp16" if one.scale == 16 else "a scale"
+        return f"codes of {one.bits} bits, {scale}{zeros} for each {one.block} along axis {one.axis}"
 
     @property
     def gain(self) -> int:
@@ -192,8 +234,17 @@ def blocks_of(constant: np.ndarray, axis: int, block: int) -> np.ndarray:
     return np.ascontiguousarray(lines).reshape(-1, block)
 
 
-def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
+def scales_of(scales: np.ndarray, bits: int) -> np.ndarray:
+    """The nearest to scales that so many bits have, as float32; none becomes infinite."""
+    if bits == 16:
+        scales = scales.clip(-LARGEST_HALF, LARGEST_HALF)
+    return scales.astype(f"f{bits // 8}").astype(np.float32)
+
+
+def grid_of(blocks: np.ndarray, bits: int, scale: int = 32) -> Grid | None:
     """A grid of numbers of so many bits for float32[blocks, values]; None where a block's values are on no such grid.
+
+    None too where not all have a scale of so many bits.
 
     A scale may be negative: that of a block whose numbers reach from -(2^(bits - 1) - 1) to 2^(bits - 1).
     """
@@ -202,7 +253,9 @@ def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
     whole = [part for part in parts if part is not None]
     if len(whole) < len(parts):
         return None
-    return Grid(np.concatenate([one.scales for one in whole]), np.concatenate([one.numbers for one in whole]))
+    grid = Grid(np.concatenate([one.scales for one in whole]), np.concatenate([one.numbers for one in whole]))
+    held = grid.with_scales(scale, bits)
+    return held.towards_zero(bits) if held else None
 
 
 def _every(constant: np.ndarray) -> tuple[Quantised, ...]:
@@ -222,25 +275,30 @@ def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     for bits, block in ((bits, block) for bits in BITS for block in sizes):
         if not may_fit(lines, block, bits):
             continue
-        centred = _is_centred(constant, axis, block, bits)
-        if centred is not None:
-            return Quantised.of(bits, axis, block, centred=centred)
+        found = _held(constant, axis, block, bits)
+        if found:
+            scale = min(found) if block < extent else 32
+            return Quantised.of(bits, axis, block, centred=found[scale], scale=scale)
     return None
 
 
-def _is_centred(constant: np.ndarray, axis: int, block: int, bits: int) -> bool | None:
-    """Whether the numbers of all blocks along an axis are signed ones; None where some block's are on no grid.
+def _held(constant: np.ndarray, axis: int, block: int, bits: int) -> dict[int, bool]:
+    """Bits that the scales of all blocks along an axis may have, and whether numbers are then signed ones.
 
-    Lines are looked at some at a time, so that no second copy of a large matrix is held.
+    Empty where some block's are on no grid. Lines are looked at some at a time, so that no second copy of a large
+    matrix is held.
     """
     lines = np.moveaxis(constant, axis, -1)
     lines = lines.reshape(-1, lines.shape[-1])
-    each, centred = max(AT_ONCE // lines.shape[1], 1), True
+    each, centred = max(AT_ONCE // lines.shape[1], 1), dict.fromkeys(SCALE_BITS, True)
     for at in range(0, len(lines), each):
-        grid = grid_of(blocks_of(lines[at : at + each], 1, block), bits)
+        grid = _fitted(blocks_of(lines[at : at + each], 1, block), bits)
         if grid is None:
-            return None
-        centred &= grid.is_centred(bits)
+            return {}
+        held = {scale: grid.with_scales(scale, bits) for scale in centred}
+        centred = {
+            scale: centred[scale] and part.towards_zero(bits).is_centred(bits) for scale, part in held.items() if part
+        }
     return centred
 
 
@@ -257,6 +315,8 @@ def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
     if not bool(np.isfinite(peak).all()):
         return None
     left = np.flatnonzero(peak)
+    if len(left) and not _may_lie(blocks[left[0], :ENOUGH], peak[left[0]], bits):
+        return None
     if len(left) > SAMPLE and _fitted(blocks[left[:: -(-len(left) // SAMPLE)]], bits) is None:
         return None
     scales, numbers = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16)
@@ -268,9 +328,13 @@ def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
             break
     else:
         return None
-    half = 1 << (bits - 1)
-    signs = np.where((numbers.max(1, initial=0) == half) & (numbers.min(1, initial=0) > -half), -1, 1)
-    return Grid(np.asarray(scales * signs, np.float32), np.asarray(numbers * signs[:, None], np.int16))
+    return Grid(scales, numbers)
+
+
+def _may_lie(some: np.ndarray, peak: np.floating, bits: int) -> bool:
+    """Whether some values of a block are on any grid that its largest magnitude can be on, all tried at once."""
+    each = np.arange(1, 1 << bits)
+    return bool(_on(np.tile(some, (len(each), 1)), np.full(len(each), peak), each, bits)[2].any())
 
 
 def _number_of_peak(blocks: np.ndarray, bits: int) -> np.ndarray:

@@ -44,6 +44,11 @@ class KeyBounds:
     lowest: float
     kept: tuple[Block, ...]
 
+    @property
+    def are_segments(self) -> bool:
+        """Whether data says where the keys of each query begin, and where they end: those of one text of many."""
+        return {bound.is_end for bound in self.bounds if bound.limit.loads} == {False, True}
+
 
 def key_bounds(view: Attention) -> KeyBounds:
     """The bounds of what the maps of attention make of each score.

@@ -40,17 +40,19 @@ def quantised_along_k(view: Contraction, workload: Workload, panel: int) -> Iter
             yield position, panels, one
 
 
-def in_codes(some: np.ndarray, bits: int, block: int, *, centred: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """float32[depth, columns] as float32(scale * (code - zero)): codes, scales and zero points.
+def in_codes(
+    some: np.ndarray, bits: int, block: int, *, centred: bool, scale: int = 32
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """float32[depth, columns] as float32(scale * (code - zero)): codes, scales of so many bits, and zero points.
 
     int16[blocks, columns, block], float32[blocks, columns], int16[blocks, columns]; past the depth there are numbers 0.
     Raises ValueError where a block's values are on no grid of so many bits, or not centred where they are said to be.
     """
     whole = np.pad(some, ((0, -len(some) % block), (0, 0)))
     blocks = whole.reshape(-1, block, some.shape[1]).transpose(0, 2, 1)
-    grid = grid_of(np.ascontiguousarray(blocks).reshape(-1, block), bits)
+    grid = grid_of(np.ascontiguousarray(blocks).reshape(-1, block), bits, scale)
     if grid is None:
-        raise ValueError(f"values that are on no grid of {bits} bits in blocks of {block}")
+        raise ValueError(f"values that are on no grid of {bits} bits in blocks of {block} with scales of {scale} bits")
     middle = np.full(len(grid.numbers), 1 << (bits - 1), np.int16)
     zeros = middle if centred else -grid.numbers.min(1, initial=0)
     codes = grid.numbers + zeros[:, None]
@@ -66,9 +68,10 @@ class QuantisedPanels:
     panels   of `lanes` columns times the vectors that are read side by side
     block    of k: neighbours that share a scale; chunks are no longer, nor than LARGEST_CHUNK
     centred  whether a code is its number and half of all codes; else each block has a zero point of 8 bits
+    scale    bits of a scale, a float
 
     For each panel and chunk follow: codes uint8[chunk * bits / 32][vectors][lanes][4], of which byte i of word w holds,
-    from its lowest bits on, the codes at k = w * 32 / bits + i, then + 4, and so on; scales float32[vectors][lanes];
+    from its lowest bits on, the codes at k = w * 32 / bits + i, then + 4, and so on; scales [vectors][lanes];
     zero points uint8[vectors][lanes]. Past the depth and the columns there are numbers 0.
     """
 
@@ -77,6 +80,7 @@ class QuantisedPanels:
     bits: int
     block: int
     centred: bool
+    scale: int = 32
     dtype: DType = DType.U8
 
     @property
@@ -107,7 +111,7 @@ class QuantisedPanels:
     @property
     def chunk_bytes(self) -> int:
         """The same with scales and zero points."""
-        return self.code_bytes + self.panels.panel * (DType.F32.bytes + (not self.centred))
+        return self.code_bytes + self.panels.panel * (self.scale // 8 + (not self.centred))
 
     @property
     def panel_bytes(self) -> int:
@@ -138,7 +142,7 @@ class QuantisedPanels:
         """A panel of float32[depth, columns], the last of which may be missing."""
         columns = self.panels.panel
         filled = np.pad(some, ((0, 0), (0, columns - some.shape[1])))
-        codes, scales, zeros = in_codes(filled, self.bits, self.block, centred=self.centred)
+        codes, scales, zeros = in_codes(filled, self.bits, self.block, centred=self.centred, scale=self.scale)
         each = -(-self.block // self.taken)
 
         def by_chunk(values: np.ndarray) -> np.ndarray:
@@ -146,7 +150,7 @@ class QuantisedPanels:
             return np.repeat(values, each, axis=0)[: self.chunks]
 
         tail = self._by_chunk(codes.reshape(-1, self.block), zeros.reshape(-1), columns)[: self.chunks]
-        parts = [tail, np.ascontiguousarray(by_chunk(scales), "<f4").view(np.uint8)]
+        parts = [tail, np.ascontiguousarray(by_chunk(scales), f"<f{self.scale // 8}").view(np.uint8)]
         if not self.centred:
             parts.append(by_chunk(zeros).astype(np.uint8))
         return np.concatenate(parts, axis=1).reshape(-1)

@@ -14,6 +14,8 @@ from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 AGAIN = "export the model again"
+OWN_REGIONS = "tilewright::MaxOfRegions"
+"""What the compiler's own definitions call it; no model may."""
 LARGEST_DET = 3
 """Rows of a matrix whose determinant is written out."""
 
@@ -52,31 +54,25 @@ def max_roi_pool(site: Site) -> Expansion:
         up = call("Cast", call("GreaterOrEqual", call("Sub", size, whole), half), to=CODES[rois.dtype])
         return call("Cast", call("Mul", call("Sign", scaled), call("Add", whole, up)), to=CODES[DType.I64])
 
-    def inside(side: int) -> tuple[str, str]:
-        """Of rows or columns: whether each lies in each bin [R, bins, extent], and whether a bin has none [R, bins]."""
-        first, last, count, extent = place(2 - side), place(4 - side), bins[side], x.dims[2 + side]
+    def ends(side: int) -> tuple[str, str]:
+        """Of rows or columns: where each bin begins and ends [R, bins, 2], and whether it has none [R, bins]."""
+        first, last, count = place(2 - side), place(4 - side), bins[side]
+        extent = call("Gather", call("Shape", "x0"), ints(2 + side), axis=0)
         size = call("Max", call("Add", call("Sub", last, first), one), one)
         begins = call("Div", call("Mul", size, ints(*range(count))), ints(count))
-        ends = call("Add", call("Mul", size, ints(*range(1, count + 1))), ints(count - 1))
-        begins, ends = (
-            call("Min", call("Max", call("Add", found, first), zero), ints(extent))
-            for found in (begins, call("Div", ends, ints(count)))
+        past = call("Add", call("Mul", size, ints(*range(1, count + 1))), ints(count - 1))
+        begins, past = (
+            call("Min", call("Max", call("Add", found, first), zero), extent)
+            for found in (begins, call("Div", past, ints(count)))
         )
-        at = composition.reshape(ints(*range(extent)), 1, 1, extent)
-        after, before = (call("Unsqueeze", found, ints(2)) for found in (begins, ends))
-        return call("And", call("GreaterOrEqual", at, after), call("Less", at, before)), call(
-            "GreaterOrEqual", begins, ends
-        )
+        both = call("Concat", *(call("Unsqueeze", found, ints(2)) for found in (begins, past)), axis=2)
+        return both, call("GreaterOrEqual", begins, past)
 
-    (rows, no_rows), (columns, no_columns) = inside(0), inside(1)
+    (rows, no_rows), (columns, no_columns) = ends(0), ends(1)
     image = call("Cast", call("Squeeze", column(0), ints(1)), to=CODES[DType.I64])
-    least, nothing = (composition.constant(np.array(value, x.dtype.numpy)) for value in (-np.inf, 0.0))
-    wide = call("Unsqueeze", call("Gather", "x0", image, axis=0), ints(3))  # [R, C, H, 1, W]
-    held = call("Where", call("Unsqueeze", columns, ints(1, 2)), wide, least)
-    lines = call("Transpose", call("ReduceMax", held, ints(4), keepdims=0), perm=(0, 1, 3, 2))  # [R, C, pw, H]
-    held = call("Where", call("Unsqueeze", rows, ints(1, 3)), call("Unsqueeze", lines, ints(2)), least)
-    largest = call("ReduceMax", held, ints(4), keepdims=0)
+    largest = call(OWN_REGIONS, "x0", image, rows, columns)
     empty = call("Or", call("Unsqueeze", no_rows, ints(2)), call("Unsqueeze", no_columns, ints(1)))
+    nothing = composition.constant(np.array(0, x.dtype.numpy))
     return composition.gives(call("Where", call("Unsqueeze", empty, ints(1)), nothing, largest))
 
 

@@ -1,4 +1,4 @@
-"""What the walk does itself for strings, random numbers and trees: the compiler's own operators, and ZipMap at last."""
+"""What the walk does itself for strings, random numbers, trees and regions, by own operators, and ZipMap at last."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.forest import FOREST
 from compiler.ops.operator import Unsupported
 from compiler.ops.recurrent import CODED
+from compiler.ops.regions import LARGEST
 
 Ids = tuple[int | None, ...]
 ZIP_MAP = "ai.onnx.ml::ZipMap"
@@ -94,6 +95,16 @@ def forest(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
         return (values.node(FOREST, ids, attrs),)
     found = values.node(FOREST, (*ids, values.scalar(rows)), attrs)
     return (values.settled(found, (rows, values.graph.type(found).dims[1]), padded=False),)
+
+
+def largest_of_regions(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Rectangles within images, whose number and size may be open, in a definition of the compiler's own."""
+    if scope.named:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    site = OpenSite(walk.values, LARGEST, ids, {}, 1)
+    shape = (site.shape(1)[0], site.shape()[1], site.shape(2)[1], site.shape(3)[1])
+    found = walk.values.node(LARGEST, ids)
+    return (walk.values.settled(found, shape) if is_open(shape) else found,)
 
 
 def coded_lstm(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:

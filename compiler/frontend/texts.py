@@ -1,4 +1,4 @@
-"""Sizes of a decoder that nobody binds, where a job carries its caches: steps of one token and of PIECE, and room.
+"""Sizes of a decoder that nobody binds, where a job carries its caches: steps of one token and of PIECES, and room.
 
 Caches are the inputs and outputs that `carry` names, or those with `past` or `present` in their names. Dimensions of
 theirs are as long as a text, and so is one that is written as a sum with them. What is left open of inputs of integers
@@ -18,8 +18,8 @@ from compiler.frontend.correct import named_by_shapes
 from compiler.frontend.model import Input, Model, key_of, quoted
 from compiler.frontend.open.growth import USUAL_ROOM, growing
 
-PIECE = 64
-"""Tokens of a prompt that are read at once."""
+PIECES = (16, 64)
+"""Tokens of a prompt that are read at once: one of fewer than 64 would be read one by one."""
 LEAST_RANK = 2
 """Of a cache it is greater: [batch, tokens] is a mask."""
 GROUPED, COSINES = "GroupQueryAttention", 7
@@ -58,11 +58,11 @@ def sizes_of_texts(model: Model, options: CompileOptions) -> tuple[tuple[Mapping
     (step,) = steps
     most = next((known[name] for name in sorted(room) if name in known), None) or _context(model)
     bound = {} if growing(model, options) else dict.fromkeys(sorted(room - known.keys()), most)
-    sizes = [] if step in known or len(given) > 1 else sorted({1, min(PIECE, most)})
+    sizes = [] if step in known or len(given) > 1 else sorted({1, *(min(piece, most) for piece in PIECES)})
     if not bound and not sizes:
         return None
     each = tuple({**bound, **one, **({step: size} if sizes else {})} for one in given for size in sizes or (0,))
-    said = [f"{quoted(step)} to {' and '.join(map(str, sizes))}, a program of each"] if sizes else []
+    said = [f"{quoted(step)} to {', '.join(map(str, sizes))}, a program of each"] if sizes else []
     said += [f"{', '.join(map(quoted, bound))} to {most}, the tokens that a text may have"] if bound else []
     return each, f"dimensions of a decoder that the options leave open were bound: {'; '.join(said)}"
 

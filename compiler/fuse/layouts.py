@@ -13,9 +13,10 @@ from compiler.ir.tensor import Layout
 from compiler.ops import having
 from compiler.ops.traits import Trait
 
-WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"}
+WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"} | {"MaxOfRegions"}
 """Operators that ask for channels innermost. Others of that kind take what their neighbours have: a GroupNormalization
-sums over positions and channels alike, and a GridSample's grid has no channels."""
+sums over positions and channels alike, and a GridSample's grid has no channels.
+Regions are no samples, but their channels stay channels."""
 
 UNTIED = having(Trait.RESHAPE) | having(Trait.CONTRACTION) | {"Transpose", "Gather", "Expand", "Tile", "Softmax"}
 """Operators whose result has other axes than their operands, or gains nothing from having them in the same order."""

@@ -180,10 +180,18 @@ class KernelGraph:
             found.setdefault(buffer.storage, []).append(id)
         return {storage: tuple(ids) for storage, ids in found.items()}
 
+    @cached_property
+    def storage_bytes(self) -> Mapping[int, int]:
+        """Bytes of each storage: up to the end of the last buffer in it."""
+        sizes: dict[int, int] = {}
+        for buffer in self.buffers.values():
+            sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
+        return sizes
+
     def verify(self) -> None:
         """Raises VerifyError unless each call's buffers fit its slots and are written before they are read.
 
-        Writes and reads are compared storage by storage.
+        Writes and reads are compared storage by storage. Kernels must be sound, and stay inside their slots.
         """
         ready = {self.buffers[buffer].storage for buffer in (*self.inputs, *self.constants)}
         for buffer in self.buffers.values():
@@ -195,6 +203,8 @@ class KernelGraph:
                 raise VerifyError(f"buffer `{buffer}` has {len(buffer.strides)} strides for layout {buffer.layout}")
         for position, call in enumerate(self.calls):
             call.kernel.verify()
+            if isinstance(call.kernel, Kernel):
+                call.kernel.verify_inside()
             slots = (*call.kernel.inputs, *call.kernel.outputs)
             if len(slots) != len(call.inputs) + len(call.outputs):
                 raise self._fault(

@@ -23,6 +23,7 @@ from compiler.errors import VerifyError
 from compiler.ir.expr import FUNCTIONS, Apply, Expr, Load, Position, Where
 from compiler.ir.graph import Attr
 from compiler.ir.index import Axis, Index, print_axes
+from compiler.ir.inside import leaving, may_leave
 from compiler.ir.tensor import DType, Symbol, TensorType
 from compiler.ir.text import print_kernel, print_routine
 
@@ -211,6 +212,20 @@ class Kernel:
             stored |= block.writes
         if unwritten := [slot.name for slot in self.outputs if slot.name not in stored]:
             raise VerifyError(f"no block stores {unwritten}\n{self}")
+
+    def verify_inside(self) -> None:
+        """Raises VerifyError unless each load that is taken, and each store, is shown to lie inside its slot."""
+        shapes = {name: slot.type.dims for name, slot in self.slots.items()}
+        for block in self.blocks:
+            if not all(axis.extent for axis in (*self.shared, *block.axes)):
+                continue
+            for store in block.stores:
+                if where := may_leave(store.index, shapes[store.slot], {}):
+                    raise VerifyError(f"`{block}` may store outside of `{self.slots[store.slot]}`, {where}\n{self}")
+            places = [Position(index) for store in block.stores for index in store.index]
+            values = block.values if all(axis.extent for axis in block.reduction) else ()
+            if found := leaving((*places, *values), shapes):
+                raise VerifyError(f"`{block}` {found}, which may be outside\n{self}")
 
     def _verify_block(self, block: Block) -> None:
         scope = {*self.shared, *block.axes, *block.reduction}

@@ -261,7 +261,7 @@ class Parts:
                 tasks += [(frame, Task(part.calls[-1], number, 0, 1), state) for state in kept[number]]
         order = Order([task for _, task, _ in tasks], len(self.parts))
         accesses = Accesses(kernels, every=bool(self.states))
-        sizes = sizes_of(kernels)
+        sizes = kernels.storage_bytes
         for (frame, task, state), number, begins in zip(tasks, order.numbers, order.begins, strict=True):
             if state is not None:
                 yield Step(None, task.lane, number, begins, self._copy(kernels, state, frame))
@@ -286,7 +286,7 @@ class Parts:
 
     def _arena(self, kernels: KernelGraph) -> Mapping[int, tuple[int, int]]:
         """The bytes of every frame's storage of every edge. Raises VerifyError for one that is too small."""
-        sizes = sizes_of(kernels)
+        sizes = kernels.storage_bytes
         found: dict[int, tuple[int, int]] = {}
         begin = 0
         for edge in self.edges:
@@ -378,14 +378,6 @@ def keepers_of(kernels: KernelGraph, parts: Sequence[Sequence[int]], output: int
         if any(kernels.buffers[id].storage == storage for call in calls for id in kernels.calls[call].outputs)
     ]
     return [number for number in makers if parts[number] == parts[makers[-1]]]
-
-
-def sizes_of(kernels: KernelGraph) -> dict[int, int]:
-    """The bytes of every storage."""
-    found: dict[int, int] = {}
-    for buffer in kernels.buffers.values():
-        found[buffer.storage] = max(found.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
-    return found
 
 
 def verify_copies(kernels: KernelGraph, part: Part, portion: Portion) -> None:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.buffers import Buffer
 
 PAGE = 4096
 GARBAGE = 0xFF
 """Every byte of memory that nothing has written: NaN in each float type, -1 in each signed integer."""
-
-
-def storage_bytes(kernels: KernelGraph) -> Mapping[int, int]:
-    """Bytes of each storage: up to the end of the last buffer in it."""
-    sizes: dict[int, int] = {}
-    for buffer in kernels.buffers.values():
-        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
-    return sizes
 
 
 def allocate(count: int) -> np.ndarray:

@@ -66,6 +66,7 @@ MODEL_OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in
 """Every operator of ai.onnx the compiler has a record for."""
 _OWN = (
     *(*bounds.OPERATORS, *boxes.OWN, *byte_table.OPERATORS, *convolution.OWN, *forest.OPERATORS, *random.OPERATORS),
+    *regions.OWN,
     *recurrent.OWN,
 )
 OPERATORS: Mapping[str, Operator] = {**MODEL_OPERATORS, **{operator.name: operator for operator in _OWN}}

@@ -1,4 +1,4 @@
-"""Regions of an image brought to one size: RoiAlign."""
+"""Regions of an image brought to one size: RoiAlign, and MaxOfRegions, the compiler's own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.arrays import as_array, checked_indices
 from compiler.ops.attributes import number_of, word_of
-from compiler.ops.build import call, cast, chain, number
+from compiler.ops.build import at, call, cast, chain, number
 from compiler.ops.indices import selected
-from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.operator import NOT_IN_ONNX, Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, at_least_f32, given, input_slots, output_slots
 from compiler.ops.traits import Trait
 
+LARGEST = "MaxOfRegions"
 MOST_SAMPLES = 64
 """Along one side of a bin."""
 
@@ -160,3 +161,52 @@ OPERATORS: tuple[Operator, ...] = (
         indices=(2,),
     ),
 )
+
+
+def _infer_largest(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, images, rows, columns = (given(types, position) for position in range(4))
+    ends = [end for end in (rows, columns) if end.rank == 3 and end.shape[::2] == (*images.shape, 2)]
+    kinds = {one.dtype for one in (images, rows, columns)}
+    if x.rank != 4 or not x.dtype.is_float or images.rank != 1 or len(ends) != 2 or kinds != {DType.I64}:
+        raise Unsupported(f"{rows} and {columns} of images {images} do not fit {x}", "give ends that do, in i64")
+    if min(x.dims) < 1:
+        raise Unsupported(f"{x} is empty", "bind larger input dimensions")
+    return (TensorType(x.dtype, (images.shape[0], x.shape[1], rows.shape[1], columns.shape[1])),)
+
+
+def _define_largest(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x, images = given(types, 0), given(types, 1)
+    region, channel, *bins = (Axis(name, extent) for name, extent in zip("rcpq", outs[0].dims, strict=True))
+    places = tuple(Axis(name, extent) for name, extent in zip("yx", x.dims[2:], strict=True))
+    inside = []
+    for slot, bin, place in zip(("x2", "x3"), bins, places, strict=True):
+        first, past = (Load(slot, (*at((region, bin)), Index.of(end)), DType.I64) for end in (0, 1))
+        here = Position(Index.of(place))
+        inside += [call("ge", here, first), call("lt", here, past)]
+    image = selected(Load("x1", (Index.of(region),), images.dtype), x.dims[0])
+    value = Where(chain("and", inside), Load("x0", (image, *at((channel, *places))), x.dtype), number(-np.inf, x.dtype))
+    shared = (region, channel, *bins)
+    block = Block((), (value,), (Store("y0", at(shared)),), places, "max", x.dtype)
+    return Kernel(LARGEST, input_slots(types), output_slots(outs), (block,), shared=shared)
+
+
+def _reference_largest(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, images, rows, columns = arrays_at(arrays, 0, 1, 2, 3)
+    checked_indices(images, x.shape[0])
+    found = np.full((len(images), x.shape[1], rows.shape[1], columns.shape[1]), -np.inf, x.dtype)
+    for region, i, j in np.ndindex(len(images), *found.shape[2:]):
+        (top, bottom), (left, right) = np.maximum((rows[region, i], columns[region, j]), 0)
+        bin = x[images[region], :, top:bottom, left:right]
+        found[region, :, i, j] = bin.max(axis=(1, 2), initial=-np.inf)
+    return (found,)
+
+
+OWN: tuple[Operator, ...] = (
+    Operator(LARGEST, _infer_largest, _reference_largest, _define_largest, opsets=NOT_IN_ONNX, indices=(1,)),
+)
+"""`MaxOfRegions(x, images, rows, columns)`: the largest elements of rectangles, -inf of those that are empty.
+
+x [N, C, H, W], images [R], rows [R, P, 2] and columns [R, Q, 2], each a first place and the one past the last, give
+y[r, c, p, q] = max of x[images[r], c, rows[r, p, 0] : rows[r, p, 1], columns[r, q, 0] : columns[r, q, 1]], a place
+outside the image being none. A kernel's loops end where the rectangle does.
+"""

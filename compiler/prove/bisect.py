@@ -17,7 +17,7 @@ from compiler.errors import Disagreement, InputsError
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
-from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, operand, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.agree import compare, distance
 from compiler.prove.reference import Operators, evaluate_graph
@@ -140,7 +140,7 @@ def _stepped(
 ) -> Iterator[tuple[int, dict[int, OutputError]]]:
     """Runs call after call; of each its position, and the errors of its results that are `wanted`, by id."""
     inputs = {id: _first(inputs[id], kernels.buffers[id]) for id in kernels.inputs}
-    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    memories = {storage: allocate(count) for storage, count in kernels.storage_bytes.items()}
     for buffer in kernels.buffers.values():
         if buffer.unread or buffer.margins:  # what a kernel leaves there is compared with zeros
             memories[buffer.storage][:] = 0

@@ -27,6 +27,7 @@ from bench.race.race import Race
 from bench.subject import Subject
 from bench.zoo import NoSuchNetwork
 from compiler.contract import PHASES
+from tests.processes import alive
 from tests.servers import GUARD_S
 from worker.processes.launch import descendants
 
@@ -275,13 +276,6 @@ def test_a_demo_that_is_stopped_leaves_no_process(
     assert process.wait(timeout=GUARD_S) == status
     assert [pid for pid in started if alive(pid)] == []
     assert mentioning(data) == []
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 def mentioning(data: Path) -> list[int]:

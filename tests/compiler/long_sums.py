@@ -11,7 +11,7 @@ from compiler.fuse import fuse
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
-from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.devices.cpu.library import Case
@@ -142,7 +142,7 @@ class Subject:
     def error(self, run: Callable[[int, Case], Sequence[np.ndarray]]) -> float:
         """Of the result, relative to its largest value, where `run` carries out the call at a position on a case."""
         buffers = self.kernels.buffers
-        memories = {storage: allocate(count) for storage, count in storage_bytes(self.kernels).items()}
+        memories = {storage: allocate(count) for storage, count in self.kernels.storage_bytes.items()}
 
         def put(arrays: Mapping[int, np.ndarray]) -> None:
             for id, array in arrays.items():

@@ -44,13 +44,13 @@ def written(folder: Path, nodes: Sequence[onnx.NodeProto], constants: dict[str, 
     return path
 
 
-def in_blocks(folder: Path, rows: int) -> Path:
+def in_blocks(folder: Path, rows: int, scales: np.ndarray = SCALES) -> Path:
     """MatMulNBits with zero points."""
     packed = (CODES[:, 0::2] | (CODES[:, 1::2] << 4)).astype(np.uint8).reshape(OUTPUTS, INPUTS // BLOCK, BLOCK // 2)
     zeros = (ZEROS[:, 0::2] | (ZEROS[:, 1::2] << 4)).astype(np.uint8)
     attrs: dict[str, Any] = {"K": INPUTS, "N": OUTPUTS, "bits": 4, "block_size": BLOCK}
     node = helper.make_node("MatMulNBits", ["x", "q", "s", "z"], ["y"], domain="com.microsoft", **attrs)
-    return written(folder, [node], {"q": packed, "s": SCALES.reshape(-1), "z": zeros.reshape(-1)}, rows)
+    return written(folder, [node], {"q": packed, "s": scales.reshape(-1), "z": zeros.reshape(-1)}, rows)
 
 
 def dequantised(folder: Path, rows: int) -> Path:
@@ -101,6 +101,18 @@ def test_each_form_of_weights_stays_codes_in_the_artifact_and_gives_what_float64
     x = np.random.default_rng(8).normal(size=(rows, INPUTS)).astype(np.float32)
     weights = (CODES - np.repeat(ZEROS, BLOCK, 1)) * np.repeat(SCALES, BLOCK, 1).astype(np.float64)
     want = x @ weights.T
+    with Model(artifact) as loaded:
+        got = loaded.run({"x": x})["y"]
+    assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_scales_that_fp16_has_take_two_bytes_each(rows: int, tmp_path: Path) -> None:
+    scales, artifact = SCALES.astype(np.float16).astype(np.float32), tmp_path / "model.tw"
+    report = compile_file(in_blocks(tmp_path, rows, scales), artifact, OPTIONS)
+    assert report.weight_bytes <= 1.01 * (BYTES - 2 * OUTPUTS * INPUTS // BLOCK)
+    x = np.random.default_rng(8).normal(size=(rows, INPUTS)).astype(np.float32)
+    want = x @ ((CODES - np.repeat(ZEROS, BLOCK, 1)) * np.repeat(scales, BLOCK, 1).astype(np.float64)).T
     with Model(artifact) as loaded:
         got = loaded.run({"x": x})["y"]
     assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()

@@ -36,7 +36,11 @@ SHARED = HERE.parents[1] / "compiler" / "codegen"
 INCLUDES = ("-Wno-unknown-pragmas", f"-I{HEADERS}", f"-I{SCALARS}", f"-I{SHARED}")
 BUILTINS = "cuda_builtins.h"
 """What every unit begins with."""
-RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
+RUNTIME = tuple(sorted((HERE / "runtime").glob("*.cpp")))
+DRIVER = tuple(source for source in RUNTIME if source.stem.startswith("driver"))
+SWITCH = (HERE / "runtime" / "fiber.cpp",)
+UNITS = (DRIVER, tuple(source for source in RUNTIME if source not in DRIVER + SWITCH), SWITCH)
+"""What is compiled at once: reading the library's headers takes most of the time. `SWITCH` has a variant."""
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
 EXPORTS = 'cu*; twd_*; __tsan_*; __ubsan_*; extern "C++" { twd::*; };'
@@ -151,17 +155,18 @@ def build_runtime(ucontext: bool = False, without: tuple[str, ...] = ()) -> Path
     """
     headers = text_of(HERE / "runtime", ".h") + (HEADERS / "double.h").read_text()
 
-    def compiled(source: Path) -> Path:
-        defines = ("-DTWD_UCONTEXT",) if ucontext and source.stem == "fiber" else ()
-        options = (*STANDARD, "-O2", *defines, "-c", source)
+    def compiled(unit: tuple[Path, ...]) -> Path:
+        defines = ("-DTWD_UCONTEXT",) if ucontext and unit is SWITCH else ()
+        included = [part for source in unit for part in ("-include", source)]
+        options = (*STANDARD, "-O2", *defines, *included, "-x", "c++", "-c", os.devnull)
         return kept(
-            repr((compiler_version(), options, source.read_text(), headers)),
+            repr((compiler_version(), options, [source.read_text() for source in unit], headers)),
             ".o",
             lambda made: run_compiler([*options, "-o", made]),
         )
 
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compiled, RUNTIME))
+        objects = list(pool.map(compiled, UNITS))
 
     def link(folder: Path) -> None:
         folder.mkdir()

@@ -69,7 +69,7 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
         "map_of_split",
         "constants_of_split",
         "depthwise_of_split",
-        "joined_depthwise",
+        "joined_branches",
     ),
     "quantisation, of networks with Relu and Clip": ("saturated_anyway",),
     "quantisation, of networks with Gelu, Swish and the like": ("function_of_a_byte",),

@@ -58,14 +58,14 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "ranges: what the last register tiles of a product computed beyond a size stays",
-        "compiler/devices/cpu/algorithms/contraction/lowering.py",
+        "compiler/devices/cpu/products/contraction/lowering.py",
         "        if self.overwrites:\n",
         "        if False:\n",
         (f"{TRIMMING}::test_what_lies_beyond_sizes_in_the_last_tiles_is_stored_again",),
     ),
     Wanted(
         "ranges: what the last register tile of a window computed beyond a width stays",
-        "compiler/devices/cpu/algorithms/window/lowering.py",
+        "compiler/devices/cpu/products/window/lowering.py",
         """        self.trimming.overwrite(columns, tile.extent("register", "columns", 1) - 1, (rows, channels))\n""",
         "",
         (f"{TRIMMING}::test_what_lies_beyond_sizes_in_the_last_tiles_is_stored_again",),

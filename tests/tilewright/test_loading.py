@@ -83,6 +83,25 @@ def test_a_loader_that_fails_is_not_kept(tmp_path: Path) -> None:
     assert loading._loaders == before
 
 
+def test_the_number_of_threads_reaches_each_loader_and_those_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_loaders", {})
+    monkeypatch.setenv("TILEWRIGHT_THREADS", "7")
+    more = "\nset_to = []\n\ndef set_threads(threads):\n    set_to.append(threads)\n"
+    of_now, of_earlier = (make(tmp_path / name, LOADER + text) for name, text in (("a.tw", more), ("b.tw", "")))
+    tilewright.load(of_earlier)
+    loader = sys.modules[type(tilewright.load(of_now)).__module__]
+    for threads in (2, None):
+        tilewright.set_threads(threads)
+        assert os.environ.get("TILEWRIGHT_THREADS") == (threads and str(threads))
+    assert loader.set_to == [2, None]
+    for wrong in (0, True, "2"):
+        with pytest.raises(UsageError, match=f"threads is {wrong!r}") as refused:
+            tilewright.set_threads(wrong)  # type: ignore[arg-type]
+        assert "1 or more" in refused.value.fix
+
+
 def test_what_is_no_artifact_is_refused_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     with zipfile.ZipFile(tmp_path / "zip", "w") as archive:

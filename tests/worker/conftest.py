@@ -21,6 +21,7 @@ from service.db.engine import Database
 from service.db.models import Artifact, Attempt, Event, Job, JobState, Model, Owner
 from service.jobs.accounts.quotas import UNLIMITED
 from service.jobs.submission import runs
+from tests.processes import alive
 from tests.servers import GUARD_S
 from tests.worker.valkey import Valkey
 from worker.attempt.context import WorkerContext
@@ -289,13 +290,6 @@ def record() -> dict[str, Any]:
     return dict(RECORD)
 
 
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
 @pytest.fixture(name="running")
 def running_fixture() -> Callable[[int], bool]:
-    return running
+    return alive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +39,7 @@ def run(
     with failures(as_json, output), tilewright.load(artifact) as model, refusals(model):
         given = read_npz(inputs) if inputs else drawn(model, seed or 0, sizes(dims))
         draws = any(getattr(one, "random", False) for one in getattr(model, "bindings", ()))
-        outputs = model.run(given, seed=seed) if draws else model.run(given)
+        outputs = tensors(model.run(given, seed=seed) if draws else model.run(given))
         if output:
             with whole(output) as file:
                 write_npz(file, outputs)
@@ -55,6 +55,17 @@ def run(
             text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN if name in measured)
             how = measured.get("by", "estimated") if measured.get("estimated") else f"over {measured['runs']} runs"
             out.print(f"latency {how}: {text}", markup=False)
+
+
+def tensors(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs as arrays: a sequence is its elements, `name.0` and so on, as inputs are; an absent optional is none."""
+    found: dict[str, Any] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            found |= {f"{name}.{at}": one for at, one in enumerate(value)}
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 def drawn(model: tilewright.Model, seed: int, wanted: dict[str, int]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from tilewright.generation.ports import LAST, POSITIONS, Ports, exact, lengths_o
 from tilewright.loading import Model, TensorSpec
 
 Arrays = dict[str, NDArray[Any]]
-AGAIN = 4
-"""A step that reads tokens again may have so many times the tokens that are left: one of 64 takes as long as 10 to 14
-of one (SmolLM2-135M)."""
+STEP = 3
+"""What a step costs beside its tokens, in tokens: 2 of a decoder 1,024 wide, whose step of 64 takes 24 times as long as
+one of 1; 4 of SmolLM2-135M, 576 wide, with 10 to 14."""
 
 
 class Grown:
@@ -143,9 +143,9 @@ class Text:
     def read(self, ids: Sequence[int]) -> NDArray[Any]:
         """Reads tokens after those that were read before; the logits [words] of the one that follows.
 
-        In steps of as many tokens as the model takes at once; where several small ones would be left, tokens before
-        them are read again with them, if caches allow it. There must be at least one, and room for all. The next step
-        writes over the logits. Raises one of the model's `errors`.
+        In steps of as many tokens as the model takes at once; where it costs less than small ones would, tokens before
+        those that are left are read again with them, if caches allow it. There must be at least one, and room for all.
+        The next step writes over the logits. Raises one of the model's `errors`.
         """
         begin = self.length
         self._ids[begin:] = ids
@@ -153,20 +153,30 @@ class Text:
         logits = np.empty(0)
         while begin < end:
             count = self._ports.step(end - begin)
-            again = self._again(end, end - begin, count)
-            begin, count = (end - again, again) if again else (begin, count)
+            again = self._again(end, end - begin)
+            if again and again + STEP < self._small(end, end - begin):
+                begin, count = end - again, again
             logits = self._caches.step(self._numbers(begin, self._ids[begin : begin + count]), begin)
             begin += count
             self.length = begin
         last: NDArray[Any] = logits.reshape(-1, logits.shape[-1])[-1]
         return last
 
-    def _again(self, end: int, left: int, count: int) -> int | None:
-        """Tokens of a step that reads the last `left` ones with some before them; None where small steps are better."""
-        if left == count or not self._caches.rewinds:
-            return None
-        wider = self._ports.wider(left, end)
-        return wider if wider is not None and wider <= AGAIN * left else None
+    def _again(self, end: int, left: int) -> int | None:
+        """Tokens of a step that reads the last `left` ones, with some before them; None without one."""
+        return self._ports.wider(left, end) if self._caches.rewinds else None
+
+    def _cost(self, end: int, left: int) -> int:
+        """Of reading the last `left` tokens, in tokens."""
+        if not left:
+            return 0
+        small, again = self._small(end, left), self._again(end, left)
+        return small if again is None else min(small, again + STEP)
+
+    def _small(self, end: int, left: int) -> int:
+        """The same where the next step reads no token again."""
+        count = self._ports.step(left)
+        return left // count * (count + STEP) + self._cost(end, left % count)
 
     def rewind(self, length: int) -> None:
         """Forgets tokens from `length` on. Raises ValueError for a cache that grows, unless all are forgotten."""

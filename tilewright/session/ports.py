@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,10 @@ class Described:
         bindings = getattr(model, "bindings", ())
         best = max(bindings, key=lambda one: len(getattr(one, "open", ())), default=None)
         shown = model if best is None else best
-        return cls(tuple(map(NodeArg.of, shown.inputs)), tuple(map(NodeArg.of, shown.outputs)), ModelMetadata.of(model))
+        listed = model.manifest.get("bindings") or (model.manifest,)
+        outside = listed[0 if best is None else best.number - 1].get("outside", {})
+        inputs = _with_sequences(shown.inputs, outside.get("sequences", {}))
+        return cls(inputs, _with_sequences(shown.outputs, outside.get("returned", {})), ModelMetadata.of(model))
 
     @classmethod
     def like(cls, session: Any) -> Described:
@@ -109,5 +112,26 @@ class Described:
 
     @property
     def has_sizes(self) -> bool:
-        """Whether an axis of an input has several sizes."""
-        return any(not isinstance(size, int) for port in self.inputs for size in port.shape)
+        """Whether an axis of an input has several sizes, or an input is a sequence, of as many tensors as a run has."""
+        sizes = (size for port in self.inputs for size in port.shape)
+        return not all(isinstance(size, int) for size in sizes) or any(
+            port.type.startswith("seq(") for port in self.inputs
+        )
+
+
+def _with_sequences(specs: Sequence[TensorSpec], counts: Mapping[str, int]) -> tuple[NodeArg, ...]:
+    """Ports of an artifact, in which a sequence is one, where its first element is.
+
+    One without elements comes last; of what type they would be an artifact does not say.
+    """
+    of = {f"{name}.{at}": name for name, count in counts.items() for at in range(count)}
+    ports: dict[str, NodeArg] = {}
+    for spec in specs:
+        port, name = NodeArg.of(spec), of.get(spec.name)
+        if name is not None:
+            port = NodeArg(name, [], f"seq({port.type})")
+        ports.setdefault(port.name, port)
+    for name, count in counts.items():
+        if not count:
+            ports[name] = NodeArg(name, [], "seq(tensor(undefined))")
+    return tuple(ports.values())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontend.ragged.roles import Role, Seen, before, refused
-from compiler.frontend.ragged.segments import Segments, Writer
+from compiler.frontend.ragged.segments import Segments, Writer, quantised
 from compiler.frontend.tensors import CODES
 from compiler.ir.graph import Node
 from compiler.ir.tensor import DType
@@ -39,6 +39,8 @@ NEUTRAL: Mapping[str, float] = {
 """What changes nothing where an operator reduces the tokens of a text."""
 KEEPING = ("Cast", "Identity", "Mul", "Dropout")
 """Maps that keep zeros."""
+FACTORS: Mapping[str, tuple[int, int]] = {"MatMul": (0, 1), "MatMulInteger": (0, 1), "QLinearMatMul": (0, 3)}
+"""Matrix products, and which inputs are multiplied."""
 OUTSIDE = -math.inf
 """The score of a key of another text."""
 HIDDEN = -1e4
@@ -55,6 +57,9 @@ class Packing:
     made    the packed graph's value for each of the model's
     apart   scores after their softmax, by id of the model: zero for keys of other texts
     windows scores before it, by id: those of keys outside a window of distances from the query must not be seen
+    codes   what a constant scale makes of scores that are apart, by id: the zero point, which is that of other texts
+    numbers of a text, by id of what has neither an axis of tokens nor of texts: packed they have one first, of tokens
+            or of texts, as the level says
     """
 
     seen: Seen
@@ -63,6 +68,8 @@ class Packing:
     made: dict[int, int] = field(default_factory=dict)
     apart: set[int] = field(default_factory=set)
     windows: dict[int, Window] = field(default_factory=dict)
+    codes: dict[int, int | None] = field(default_factory=dict)
+    numbers: dict[int, str] = field(default_factory=dict)
 
     def node(self, node: Node) -> None:
         """The packed form of a node. Raises UnsupportedModel where it does not keep texts apart."""
@@ -80,8 +87,13 @@ class Packing:
 
     def shape(self, id: int) -> tuple[int, ...]:
         """Of a value of the model in the packed graph."""
+        if id in self.numbers:
+            return self._rows(self.numbers[id]), *self.seen.graph.type(id).dims
         is_token = self.seen.level(id) == "tokens"
         return tuple(self._size(axis, is_token) for axis in self.seen.roles[id])
+
+    def _rows(self, level: str) -> int:
+        return self.at.tokens if level == "tokens" else self.at.texts
 
     def _size(self, axis: Role, is_token: bool) -> int:
         if axis.tokens:
@@ -97,9 +109,16 @@ class Packing:
             return self._reduction
         if op != "Softmax" and self.windows.keys() & node.used:
             raise Unsupported("it reads the scores of a masked attention, and is no softmax")
+        if self.numbers.keys() & node.used and op != "MatMulInteger":
+            raise Unsupported("it reads the scale that a text has by its own range, and is no map or product of bytes")
         rule = {
             "CumSum": self._running,
+            "DequantizeLinear": self._scaled,
+            "DynamicQuantizeLinear": self._dynamic,
             "MatMul": self._product,
+            "MatMulInteger": self._product,
+            "QLinearMatMul": self._product,
+            "QuantizeLinear": self._scaled,
             "Gemm": self._linear,
             "Softmax": self._softmax,
             "LogSoftmax": self._along,
@@ -124,7 +143,9 @@ class Packing:
     # ---- operands
 
     def operand(self, id: int | None, reader: Node) -> int | None:
-        """The packed value for one that a node reads; constants as that node needs them."""
+        """The packed value for one that a node reads; constants, and numbers of texts, as that node needs them."""
+        if id in self.numbers:
+            return self._numbers(id, reader)
         if id is None or id in self.made:
             return None if id is None else self.made[id]
         if id not in self.seen.graph.constants:
@@ -180,6 +201,16 @@ class Packing:
             raise Unsupported("a constant depends on the length of the text, and is read for each token")
         shape = [self.at.texts if at == axis else 1 for at in range(rank)]
         return self.writer.node(op, self.writer.constant(unit.astype(array.dtype)), self.writer.reshape(lengths, shape))
+
+    def _numbers(self, id: int, reader: Node) -> int:
+        """Numbers of texts along the axis of tokens, or of texts, of what `reader` makes."""
+        level, result = self.numbers[id], reader.outputs[0]
+        dims, own = self.seen.graph.type(id).dims, self.seen.level(result)
+        axes = self.seen.token_axes(result) if own == "tokens" else self._text_axes(result) if own else [-1]
+        before, after = axes[0] if own else 0, len(self.seen.roles[result]) - 1 - axes[0] - len(dims)
+        if (own or level) != level or len(axes) != 1 or after < 0:
+            raise Unsupported("it reads the scale that another value has by its own range")
+        return self.writer.reshape(self.made[id], ((1,) * before + (self._rows(level),) + (1,) * after + dims))
 
     # ---- nodes that keep tokens as they are
 
@@ -255,6 +286,8 @@ class Packing:
 
     def _map(self, node: Node) -> None:
         self._copy(node)
+        if (numbers := self.numbers.keys() & node.used) and not self.seen.level(node.outputs[0]):
+            self.numbers[node.outputs[0]] = self.numbers[min(numbers)]
         hidden = self.windows.keys() & node.used
         self.windows.update((id, self.windows[scores]) for scores in hidden for id in node.outputs)
         chosen = node.inputs[1:] if node.op == "Where" else node.inputs
@@ -314,23 +347,60 @@ class Packing:
         self._copy(node)
         self._end(node)
 
+    def _scaled(self, node: Node) -> None:
+        """Quantised, or dequantised, by scales that are the same for all tokens."""
+        x, scale = node.used[:2]
+        if any(self.seen.level(id) for id in node.used[1:]):
+            raise Unsupported("its scale differs between tokens")
+        if self.seen.graph.type(scale).elements > 1:
+            self._plain(x, (axis_of(node, len(self.seen.roles[x]), default=1),), "it has a scale for each token")
+        self._copy(node)
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        if node.op == "QuantizeLinear" and x in self.apart:
+            self.codes[node.outputs[0]] = zero
+        elif self._is_apart_from(x, zero):
+            self.apart.add(node.outputs[0])
+
+    def _is_apart_from(self, x: int, zero: int | None) -> bool:
+        """Whether x, less its zero point, is zero for keys of other texts."""
+        if x not in self.codes:
+            return x in self.apart and zero is None
+        one, other = (0 if id is None else self.seen.graph.constants.get(id) for id in (self.codes[x], zero))
+        return one is not None and other is not None and bool(np.all(one == other))
+
+    def _dynamic(self, node: Node) -> None:
+        """Codes by the range of each text, as if it were alone."""
+        id, axes = node.used[0], self.seen.token_axes(node.used[0])
+        if len(axes) > 1 or (not axes and self.seen.text_axis(id) != 0):
+            raise Unsupported("it takes the range of what has not a row for each token")
+        x = self.operand(id, node)
+        x = self._ended(x, axes[0]) if axes else x
+        assert x is not None
+        found = quantised(self.writer, self.at, x, axes[0] if axes else None)
+        self.made.update(zip(node.outputs, found, strict=False))
+        self.numbers.update(dict.fromkeys(node.outputs[1:], self.seen.level(id)))
+
     def _product(self, node: Node) -> None:
-        one, two = node.used
+        places = FACTORS[node.op]
+        one, two = (node.used[place] for place in places)
         roles = self.seen.roles
+        others = [id for at, id in enumerate(node.inputs) if id is not None and at not in places]
+        if any(self.seen.level(id) for id in others) or self.numbers.keys() & node.inputs[3:]:
+            raise Unsupported("its scales or zero points differ between tokens")
+        found = [self.operand(id, node) for id in node.inputs]
         row, column = roles[one][-1], roles[two][-2 if len(roles[two]) > 1 else -1]
         if not (row.tokens or row.texts or column.tokens or column.texts):
-            found = [self.operand(id, node) for id in (one, two)]
-            queries, keys = (self.seen.token_axes(id) for id in (one, two))
-            if queries and keys:
-                found = [self._ended(id, axes[0]) for id, axes in zip(found, (queries, keys), strict=True)]
-            self.made[node.outputs[0]] = self.writer.node("MatMul", *found)
+            axes = [self.seen.token_axes(id) for id in (one, two)]
+            for place, own in zip(places, axes, strict=True):
+                found[place] = self._ended(found[place], own[0]) if all(axes) else found[place]
+            self.made[node.outputs[0]] = self.writer.node(node.op, *found)
             self._end(node)
             return
-        if one not in self.apart or not (row.tokens and column.tokens):
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        if not (self._is_apart_from(one, zero) and row.tokens and column.tokens):
             raise Unsupported("it sums over tokens, and not as attention does")
-        weights, values = (self.operand(id, node) for id in (one, two))
-        values = self._ended(values, len(roles[two]) - 2)
-        whole = self.writer.node("MatMul", weights, values)
+        found[places[1]] = self._ended(found[places[1]], len(roles[two]) - 2)
+        whole = self.writer.node(node.op, *found)
         self.made[node.outputs[0]] = self._ended(whole, self.seen.token_axes(node.outputs[0])[0])
 
     def _end(self, node: Node) -> None:

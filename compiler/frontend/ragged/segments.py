@@ -74,6 +74,7 @@ class Segments:
     position     i64 [tokens]: of each token within its text
     starts, ends i64 [texts]: where each text begins and ends; what lies behind the last one is empty
     lengths      i64 [texts]: of each text, 1 for those that are not there
+    ordinal      i64 [tokens]: the number of the text of each token
     size         i64 []: how many tokens there are
     """
 
@@ -85,6 +86,7 @@ class Segments:
     starts: int
     ends: int
     lengths: int
+    ordinal: int
     size: int
 
 
@@ -112,7 +114,35 @@ def segments(writer: Writer, offsets: int, size: int, length: int, tokens: int) 
     first = writer.node("Where", inside, first, here)
     position = writer.node("Clip", writer.node("Sub", here, first), writer.number(0), writer.number(length - 1))
     lengths = writer.node("Max", writer.node("Sub", ends, starts), writer.number(1))
-    return Segments(tokens, texts, first, past, position, starts, ends, lengths, size)
+    numbers = writer.constant(np.arange(texts, dtype=np.int64))
+    own = writer.node("Where", writer.node("And", begun, open_), numbers, writer.number(0))
+    ordinal = writer.extreme("ReduceMax", own, 1)
+    return Segments(tokens, texts, first, past, position, starts, ends, lengths, ordinal, size)
+
+
+def quantised(writer: Writer, at: Segments, x: int, axis: int | None) -> tuple[int, int, int]:
+    """What DynamicQuantizeLinear makes of each text by itself, by its own range: codes, scales and zero points.
+
+    axis  of x that counts tokens, of which there are as many scales; None: its first axis counts texts
+    """
+    rank, number = len(writer.shape(x)), writer.constant
+    others = tuple(place for place in range(rank) if place != (axis or 0))
+    ends = []
+    for op in ("ReduceMin", "ReduceMax"):
+        end = writer.node(op, x, None, axes=others, keepdims=0, noop_with_empty_axes=1)
+        if axis is not None:
+            first, past = (writer.reshape(one, (at.texts, 1)) for one in (at.starts, at.ends))
+            end = writer.node("PadOutside", writer.reshape(end, (1, at.tokens)), first, past, axis=1, value=0.0)
+            end = writer.extreme(op, end, 1)
+        ends.append(writer.node(op.removeprefix("Reduce"), end, number(np.zeros((), np.float32))))
+    low, high = ends
+    step = writer.node("Div", writer.node("Sub", high, low), number(np.array(255, np.float32)))
+    none = writer.node("Equal", step, number(np.zeros((), np.float32)))
+    scale = writer.node("Where", none, number(np.ones((), np.float32)), step)
+    zero = writer.node("QuantizeLinear", writer.node("Neg", low), scale, number(np.zeros(at.texts, np.uint8)), axis=0)
+    if axis is not None:
+        scale, zero = (writer.node("Gather", one, at.ordinal, axis=0) for one in (scale, zero))
+    return writer.node("QuantizeLinear", x, scale, zero, axis=axis or 0), scale, zero
 
 
 def demands(writer: Writer, offsets: int, at: Segments, length: int) -> list[tuple[str, int, int, int]]:

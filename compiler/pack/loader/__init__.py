@@ -8,6 +8,7 @@ from compiler.pack.loader.bindings import Binding, PlanSpec
 from compiler.pack.loader.command import main
 from compiler.pack.loader.errors import ArtifactError, InputError, NoSuchBinding, RunError, WrongMachine
 from compiler.pack.loader.frames import Frame, Stream
+from compiler.pack.loader.library import set_threads
 from compiler.pack.loader.model import Model
 from compiler.pack.loader.specs import OpenSpec, Size, TensorSpec
 from compiler.pack.loader.states import Carried, State
@@ -29,4 +30,5 @@ __all__ = [
     "TensorSpec",
     "WrongMachine",
     "main",
+    "set_threads",
 ]

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class _Library:
 
     def __init__(self, code: bytes) -> None:
         _check_machine(code)
+        self._users, self._is_unwanted = 0, False
         self._fd = -1
         self._path = ""
         try:
@@ -126,6 +128,18 @@ class _Library:
         with lock:
             if not any(share(pool, threads) for pool in pools) and (pool := share(None, threads)):
                 pools.append(pool)
+        lock, opened = _opened()
+        with lock:
+            opened.add(self)
+
+    def limit_threads(self, threads: int) -> None:
+        """As `tw_set_threads`. Does nothing in older libraries."""
+        self._users += 1
+        if not self._is_unwanted and hasattr(self.calls, "tw_set_threads"):
+            self.calls.tw_set_threads(threads)
+        self._users -= 1
+        if self._is_unwanted:
+            self.close()
 
     def describe(self) -> dict[str, Any]:
         """What the library says of itself."""
@@ -135,11 +149,47 @@ class _Library:
         return bytes(self.calls.tw_last_error() or b"no reason given").decode(errors="replace")
 
     def close(self) -> None:
+        """A finaliser or signal handler may call it amid `limit_threads` of its own thread, which then does it."""
+        lock, opened = _opened()
+        with lock:
+            opened.discard(self)
+            self._is_unwanted = self._users > 0
+            if self._is_unwanted:
+                return
         getattr(_ctypes, "FreeLibrary" if sys.platform == "win32" else "dlclose")(self.calls._handle)
         if self._fd >= 0:
             os.close(self._fd)
         if self._path:
             os.unlink(self._path)
+
+
+def set_threads(threads: int | None) -> None:
+    """How many threads of this process may be at work in models, callers included, from now on, amid runs too.
+
+    None: as many as its cores. It stands in the place of the variable TILEWRIGHT_THREADS, which becomes this number, so
+    that models loaded later, by any copy of this file, and new processes have it too; the limits of control groups
+    stay. Threads that are too many end after what they work on; of those that lack, the next run starts its own. A
+    model that was loaded while the limit was 1 has one lane, and keeps it. Raises ValueError for another number.
+    """
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise ValueError(f"threads is {threads!r}. Fix: give 1 or more, callers included, or None for all cores")
+    if threads is None:
+        os.environ.pop(_THREADS, None)
+    else:
+        os.environ[_THREADS] = str(threads)
+    limit = thread_limit() or 0
+    lock, opened = _opened()
+    with lock:
+        for one in list(opened):
+            one.limit_threads(limit)
+
+
+def _opened() -> tuple[threading.RLock, weakref.WeakSet[_Library]]:
+    """The libraries for CPUs of this process, by whichever copy of this file it opened them, and a lock for them."""
+    made = threading.RLock(), weakref.WeakSet[_Library]()
+    found: tuple[threading.RLock, weakref.WeakSet[_Library]]
+    found = sys.__dict__.setdefault(f"_tilewright_libraries_{os.getpid()}", made)
+    return found
 
 
 def thread_limit(root: Path | None = None) -> int | None:

@@ -15,7 +15,7 @@ import numpy as np
 from compiler.ir.graph import Node
 from compiler.rewrite.convolution import Convolution, Geometry, around, convolution, stacked
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
-from compiler.rewrite.rules.splits import MAPS, write_split
+from compiler.rewrite.rules.splits import MAPS, signature, write_split
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
 GROWTH = 9
@@ -106,7 +106,7 @@ def _follower(view: View, node: Node) -> tuple[object, ...]:
     readers = view.readers(node.outputs[0])
     concat, _ = _end(view, node)
     if len(readers) == 1 and readers[0].op in MAPS:
-        return concat, _signature(readers[0])
+        return concat, signature(readers[0])
     constant = len(readers) == 1 and readers[0].op in ("Add", "Mul") and any(True for _ in view.operands(readers[0]))
     return concat, readers[0].op if constant else ""
 
@@ -206,7 +206,7 @@ def _parts(draft: Draft, nodes: Sequence[Node], whole: int, axis: int, what: str
     sizes = tuple(view.dims(node.outputs[0])[axis] for node in nodes)
     values, replaced = write_split(draft, whole, axis, sizes), list(nodes[1:])
     for maps in zip(*(_maps_beside(view, node) for node in nodes), strict=False):
-        if len({_signature(map) for map in maps}) == 1:
+        if len({signature(map) for map in maps}) == 1:
             mapped = draft.node(maps[0].op, (whole, *maps[0].inputs[1:]), maps[0].attrs, maps[0].source)
             values += write_split(draft, mapped, axis, sizes)
             replaced += maps
@@ -217,11 +217,7 @@ def _maps_beside(view: View, node: Node) -> list[Node]:
     """Maps of a node's result that something else reads as well, in an order that does not depend on the node."""
     readers = view.readers(node.outputs[0])
     maps = [reader for reader in readers if reader.op in MAPS and reader.used[0] == node.outputs[0]]
-    return sorted(maps, key=_signature) if len(readers) > 1 else []
-
-
-def _signature(map: Node) -> str:
-    return f"{map.op} {map.inputs[1:]} {sorted(map.attrs.items())}"
+    return sorted(maps, key=signature) if len(readers) > 1 else []
 
 
 def merged_products(view: View, node: Node) -> Rewrite | No | None:

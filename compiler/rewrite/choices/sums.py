@@ -22,6 +22,7 @@ from compiler.rewrite.convolution import (
 )
 from compiler.rewrite.rounding import rounded
 from compiler.rewrite.rule import REASSOCIATES, Rule
+from compiler.rewrite.rules.splits import MAPS, signature
 from compiler.rewrite.view import No, Rewrite, View
 
 GROWTH = 3
@@ -80,23 +81,31 @@ def joined_products(view: View, node: Node) -> Rewrite | No | None:
     return draft.done("two products that are added become one")
 
 
-def joined_depthwise(view: View, node: Node) -> Rewrite | No | None:
-    """concat(depthwise(x, V), depthwise(y, W)) = depthwise(concat(x, y), concat(V, W)),
-    smaller kernels filled up by zeros.
+def joined_branches(view: View, node: Node) -> Rewrite | No | None:
+    """concat(f(conv(x, V)), f(conv(y, W))) = f(conv(concat(x, y), concat(V, W))) in groups, f a map or nothing,
+    where groups have equal channels; smaller kernels are filled up by zeros.
 
-    What `joined_convolutions` leaves of two separable convolutions that are added.
+    What `joined_convolutions` leaves of two separable convolutions that are added, and groups written as branches:
+    ResNeXt and AlexNet as exporters wrote them for libraries without grouped convolutions.
     """
-    makers = [view.producer(value, "Conv") for value in node.used]
-    if any(maker is None for maker in makers) or node.attrs.get("axis") not in (1, 1 - view.type(node.used[0]).rank):
+    makers = [maker for value in node.used if (maker := view.producer(value)) is not None]
+    maps = [maker for maker in makers if maker.op in MAPS]
+    if maps:
+        if len({signature(map) for map in maps}) > 1 or len(maps) < len(makers):
+            return None
+        makers = [maker for map in maps if (maker := view.producer(map.used[0])) is not None]
+    if len(makers) < len(node.used) or any(maker.op != "Conv" for maker in makers):
+        return None
+    if node.attrs.get("axis") not in (1, 1 - view.type(node.used[0]).rank):
         return None
     convs: list[Convolution] = []
     for maker in makers:
-        conv = convolution(view, maker) if maker is not None else No("it is no convolution")
+        conv = convolution(view, maker)
         if isinstance(conv, No):
             return conv
-        if not conv.groups == conv.channels == conv.filters:
-            return No("an operand is not convolved channel by channel")
         convs.append(conv)
+    if len({(conv.channels // conv.groups, conv.filters // conv.groups) for conv in convs}) > 1:
+        return No("their groups have other channels or filters")
     geometry = convs[0].geometry
     extents, outputs = view.dims(convs[0].x)[2:], view.dims(node.outputs[0])[2:]
     for conv in convs:
@@ -106,13 +115,15 @@ def joined_depthwise(view: View, node: Node) -> Rewrite | No | None:
         geometry = wider
     if any(prod(geometry.kernel) > GROWTH * prod(conv.geometry.kernel) for conv in convs):
         return No("a kernel would have to grow too much")
-    if (refusal := view.enclosed(node, [conv.node for conv in convs])) is not None:
+    if (refusal := view.enclosed(node, [*makers, *maps])) is not None:
         return refusal
     draft = view.draft(node)
     joined = draft.node("Concat", tuple(conv.x for conv in convs), {"axis": 1})
     constants = [draft.constant(array) for array in stacked(convs, geometry) if array is not None]
-    draft.node("Conv", (joined, *constants), {**geometry.attrs, "group": sum(conv.groups for conv in convs)})
-    return draft.done(f"{len(convs)} depthwise convolutions side by side become one")
+    whole = draft.node("Conv", (joined, *constants), {**geometry.attrs, "group": sum(conv.groups for conv in convs)})
+    if maps:
+        draft.node(maps[0].op, (whole, *maps[0].inputs[1:]), maps[0].attrs, maps[0].source)
+    return draft.done(f"{len(convs)} convolutions side by side become groups of one")
 
 
 def convolution_of_concat_apart(view: View, node: Node) -> Rewrite | No | None:
@@ -142,6 +153,6 @@ def convolution_of_concat_apart(view: View, node: Node) -> Rewrite | No | None:
 CHOICES: tuple[Rule, ...] = (
     Rule(REASSOCIATES, ("Add",), joined_convolutions),
     Rule(REASSOCIATES, ("Add",), joined_products),
-    Rule(REASSOCIATES, ("Concat",), joined_depthwise),
+    Rule(REASSOCIATES, ("Concat",), joined_branches),
     Rule(REASSOCIATES, ("Conv",), convolution_of_concat_apart),
 )

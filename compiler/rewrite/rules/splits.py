@@ -19,6 +19,11 @@ MAPS = tuple(sorted(having(Trait.UNARY) - having(Trait.VIEW)))
 """Functions of one tensor, element by element."""
 
 
+def signature(map: Node) -> str:
+    """Equal for maps that compute the same of their first operand, and an order among others."""
+    return f"{map.op} {map.inputs[1:]} {sorted(map.attrs.items())}"
+
+
 def split_axis(view: View, split: Node) -> int:
     """The axis of a Split, counted from the first one: 0 <= axis < rank."""
     axis = split.attrs.get("axis", 0)

@@ -113,7 +113,7 @@ def laid_out(
     """
     ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
     long_ended = long_ended if long_ended is not None else ended
-    sizes = _sizes(kernels)
+    sizes = kernels.storage_bytes
     fixed = _fixed(kernels, sizes)
     users = storage_users(kernels)
     tenants = _tenants(kernels, {s: n for s, n in sizes.items() if s not in fixed and s in users}, users, ended)
@@ -130,14 +130,6 @@ def place_buffers(
     """The places of `laid_out`, and the arena's bytes."""
     arena = laid_out(kernels, ended, long_ended)
     return arena.places, arena.bytes
-
-
-def _sizes(kernels: KernelGraph) -> dict[int, int]:
-    """Bytes of each storage: up to the end of the last buffer in it."""
-    sizes: dict[int, int] = {}
-    for buffer in kernels.buffers.values():
-        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
-    return sizes
 
 
 def _fixed(kernels: KernelGraph, sizes: Mapping[int, int]) -> dict[int, Place]:

@@ -18,7 +18,7 @@ def test_a_weight_is_at_most_half_a_step_from_its_code(coding: Coding, is_head: 
     steps = np.repeat(found.scales, MATRIX.shape[1] // found.scales.shape[1], 1)
     limit = 0.0 if coding is Coding.FP32 else 0.5001
     # Of codes between the least and the greatest weight the zero point is rounded too.
-    limit *= 2 if coding is Coding.NBITS4 else 1
+    limit *= 2 if coding in (Coding.NBITS4, Coding.HALVES) else 1
     assert (np.abs(found.values() - MATRIX) <= limit * steps).all()
 
 
@@ -29,6 +29,12 @@ def test_a_block_of_zeros_stays_zero_and_one_of_one_sign_keeps_its_zero() -> Non
         assert not found.values()[0].any()
         assert found.values()[1].min() > 0.8
         assert np.isfinite(found.scales).all()
+
+
+def test_scales_of_halves_are_numbers_of_fp16_and_others_are_not() -> None:
+    for coding, held in ((Coding.HALVES, True), (Coding.NBITS4, False)):
+        scales = coded(MATRIX, coding).scales
+        assert bool((scales.astype(np.float16) == scales).all()) is held
 
 
 def test_what_is_no_multiple_of_a_block_is_refused() -> None:

@@ -18,8 +18,15 @@ def test_each_engine_has_a_row_and_artifacts_are_kept(tmp_path: Path, capsys: py
     assert run.main(words) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row.pop("engine") for row in rows] == ["tilewright", "onnxruntime"]
-    assert all(row.pop("pss_mib") > 0 and min(row.values()) > 0 for row in rows)
-    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("| tilewright")]) == 1
+    held = [row.pop("held_mib") for row in rows]
+    assert held[0]["weights"] > 0 < held[0]["libraries"], "of ours, known by their mappings"
+    assert held[1]["weights"] == held[1]["libraries"] == 0 < held[1]["rest"]
+    assert [row.pop("made_mib") for row in rows] == [0, 0]
+    assert [row.pop("arena_mib") > 0 for row in rows] == [True, False]
+    assert all(min(row.values()) > 0 for row in rows)
+    said = capsys.readouterr().out.splitlines()
+    assert len([line for line in said if line.startswith("| tilewright")]) == 1
+    assert said[-1].startswith("MiB of ours: weights mapped ")
     made = {file: file.stat().st_mtime_ns for file in (tmp_path / "kept").glob("*.tw")}
     assert {file.stem for file in made} == {*NETWORKS, run.TWO_NODES}
     for name in NETWORKS:

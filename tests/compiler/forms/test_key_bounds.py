@@ -54,6 +54,20 @@ def test_a_comparison_of_places_is_a_bound_from_either_side(function: str, more:
         assert found.kept[-1].values[0] == VIEW.maps[-1].values[0]
 
 
+def test_keys_are_those_of_a_text_where_data_says_both_ends() -> None:
+    first, four = Load("first", (), DType.I64), Const(4, DType.I64)
+    begun, ended = (Apply(function, (PLACE, end)) for function, end in (("ge", first), ("lt", LAST)))
+    for condition, is_one in (
+        (Apply("and", (begun, ended)), True),
+        (Apply("and", (Apply("ge", (PLACE, four)), ended)), False),
+        (Apply("and", (begun, Apply("lt", (PLACE, four)))), False),
+        (ended, False),
+    ):
+        found = bounds_of(Where(condition, SCORE, LOWEST))
+        assert found.bounds
+        assert found.are_segments is is_one
+
+
 def test_a_number_beside_the_place_moves_the_bound() -> None:
     shifted = Position(Index.of(VIEW.keys) + 7)
     assert [bound.more for bound in bounds_of(compared("le", shifted, LAST)).bounds] == [-6]

@@ -11,10 +11,10 @@ from tests.compiler.encodings.test_quantised import quantised
 LANES, VECTORS = 4, 2
 
 
-def packing(depth: int, columns: int, bits: int, block: int, *, centred: bool) -> QuantisedPanels:
+def packing(depth: int, columns: int, bits: int, block: int, *, centred: bool, scale: int = 32) -> QuantisedPanels:
     """Of a matrix [depth, columns]."""
     panels = Panels((0,), depth, columns, LANES * VECTORS, ((depth, columns), (columns, 1)))
-    return QuantisedPanels(panels, LANES, bits, block, centred)
+    return QuantisedPanels(panels, LANES, bits, block, centred, scale)
 
 
 def unpacked(packed: np.ndarray, form: QuantisedPanels) -> np.ndarray:
@@ -23,8 +23,9 @@ def unpacked(packed: np.ndarray, form: QuantisedPanels) -> np.ndarray:
     matrix = np.zeros((form.chunks * form.taken, -(-form.panels.columns // panel) * panel), np.float64)
     for place, chunk in enumerate(packed.reshape(-1, form.chunk_bytes)):
         group, first = place // form.chunks * panel, place % form.chunks * form.taken
-        scales = chunk[form.code_bytes : form.code_bytes + 4 * panel].view("<f4")
-        zeros = np.full(panel, 1 << (bits - 1)) if form.centred else chunk[form.code_bytes + 4 * panel :]
+        behind = form.code_bytes + form.scale // 8 * panel
+        scales = chunk[form.code_bytes : behind].view(f"<f{form.scale // 8}")
+        zeros = np.full(panel, 1 << (bits - 1)) if form.centred else chunk[behind:]
         for k in range(form.taken):
             word, part = divmod(k, 32 // bits)
             shift = bits * (part // 4)
@@ -35,14 +36,15 @@ def unpacked(packed: np.ndarray, form: QuantisedPanels) -> np.ndarray:
     return matrix[: form.panels.depth, : form.panels.columns]
 
 
+@pytest.mark.parametrize("scale", [16, 32])
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(
     ("bits", "block", "depth"), [(2, 16, 40), (4, 32, 96), (4, 32, 70), (8, 16, 48), (4, 70, 70), (8, 600, 600)]
 )
-def test_what_is_packed_reads_as_the_matrix(bits: int, block: int, depth: int, centred: bool) -> None:
-    encoding = Quantised.of(bits, 0, block, centred=centred)
+def test_what_is_packed_reads_as_the_matrix(bits: int, block: int, depth: int, centred: bool, scale: int) -> None:
+    encoding = Quantised.of(bits, 0, block, centred=centred, scale=scale)
     matrix = quantised(np.random.default_rng(depth), (depth, 19), encoding)
-    form = packing(depth, 19, bits, block, centred=centred)
+    form = packing(depth, 19, bits, block, centred=centred, scale=scale)
     packed = form.pack(matrix)
     assert packed.dtype == np.uint8
     assert len(packed) == form.elements
@@ -52,6 +54,7 @@ def test_what_is_packed_reads_as_the_matrix(bits: int, block: int, depth: int, c
 def test_a_matrix_takes_the_bytes_of_its_codes_and_scales() -> None:
     form = packing(1024, 64, 4, 32, centred=True)
     assert form.elements == 1024 * 64 // 2 + 1024 // 32 * 64 * 4
+    assert packing(1024, 64, 4, 32, centred=False, scale=16).elements == 1024 * 64 // 2 + 1024 // 32 * 64 * 3
 
 
 def test_values_on_no_grid_are_refused() -> None:

@@ -5,7 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.contract import CompileOptions
+from compiler.frontend.load import Loaded, load
+from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.one_node import agree, computed, refusal
+from tests.compiler.frontend.open.at_sizes import model_of, opened
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -40,6 +45,35 @@ def test_MaxRoiPool_takes_the_largest_of_each_bin_and_zero_of_none(pooled: tuple
     (y,) = agree("MaxRoiPool", [x, REGIONS], {"pooled_shape": list(pooled), "spatial_scale": scale})
     if scale == 1.0:
         assert not y[3].any(), "the region lies outside the image"
+
+
+def test_MaxRoiPool_takes_images_and_regions_of_any_size() -> None:
+    text = "m (float[n,2,h,w] x, float[r,5] b) => (float[r,2,2,3] y) { y = MaxRoiPool<pooled_shape=[2,3]>(x, b) }"
+    model = model_of(text)
+    loaded = opened(model, {"n": (1, 3), "h": (1, 12), "w": (1, 12), "r": (1, 6)})
+    for seed, (n, h, w, r) in enumerate([(2, 12, 12, 6), (1, 5, 9, 3), (3, 3, 1, 1)]):
+        static = load(model, CompileOptions(dims={"n": n, "h": h, "w": w, "r": r}), OPERATORS).graph
+        random = np.random.default_rng(seed)
+        ends = np.concatenate([random.uniform(-2, 6, (r, 2)), random.uniform(2, 14, (r, 2))], 1)
+        x = -random.uniform(1, 2, (n, 2, h, w)).astype(np.float32)
+        b = np.column_stack([random.integers(0, n, r), ends]).astype(np.float32)
+        wanted = evaluate_graph(static, dict(zip(static.inputs, (x, b), strict=True)), OPERATORS)[static.outputs[0]]
+        np.testing.assert_array_equal(at_capacity(loaded, x, b)[:r], wanted)
+
+
+def at_capacity(loaded: Loaded, *arrays: np.ndarray) -> np.ndarray:
+    """The first output of a model with open dimensions, whose inputs are filled up with zeros."""
+    graph, shapes = loaded.graph, loaded.open_shapes
+    assert shapes is not None
+    given: dict[int, np.ndarray] = {}
+    for id, array, axes in zip(graph.inputs, arrays, shapes.inputs, strict=False):
+        given[id] = np.zeros(graph.type(id).dims, array.dtype)
+        given[id][tuple(map(slice, array.shape))] = array
+        sizes = {
+            graph.inputs[len(arrays) + of]: np.array(array.shape[at]) for at, of in enumerate(axes) if of is not None
+        }
+        given |= sizes
+    return evaluate_graph(graph, given, OPERATORS)[graph.outputs[0]]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -16,7 +16,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, FloorDiv, Index, Mod
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType
-from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.devices.cpu.library import draws
@@ -26,7 +26,7 @@ from tests.compiler.rewrite.sketch import Sketch
 
 def stepped(kernels: KernelGraph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a kernel graph, its calls carried out one by one as they are defined."""
-    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    memories = {storage: allocate(count) for storage, count in kernels.storage_bytes.items()}
 
     def put(id: int, array: np.ndarray) -> None:
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)

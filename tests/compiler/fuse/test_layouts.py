@@ -65,6 +65,14 @@ def test_images_of_a_network_that_slices_and_joins_are_tied_through_both() -> No
     assert {layouts.get(value) for op in ("MaxPool", "Slice", "Concat") for value in made_by(graph, op)} == {LAST}
 
 
+def test_images_of_which_regions_are_taken_lie_channels_last() -> None:
+    s = Sketch(0, dtype=DType.F32)
+    image, ends = s("Relu", s.x(1, 8, 6, 6)), s.x(3, 2, 2, dtype=DType.I64)
+    graph = s.graph(s("Relu", s("MaxOfRegions", image, s.x(3, dtype=DType.I64), ends, ends)))
+    layouts = choose_layouts(graph, frozenset())
+    assert {layouts.get(value) for op in ("Relu", "MaxOfRegions") for value in made_by(graph, op)[:1]} == {LAST}
+
+
 @pytest.mark.parametrize("op", ["MatMul", "MatMulInteger"])
 def test_a_product_ties_no_images(op: str) -> None:
     x = "f32" if op == "MatMul" else "u8"

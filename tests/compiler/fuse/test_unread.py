@@ -18,7 +18,7 @@ from compiler.ir.expr import Apply, Const, Expr, Position, Where, conjuncts
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
-from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, operand, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.rewrite.sketch import Sketch
@@ -127,7 +127,7 @@ def ends_of(kernel: Kernel, given: Sequence[np.ndarray], buffer: Buffer) -> Iter
 
 def run(kernels: KernelGraph, inputs: Mapping[int, np.ndarray]) -> list[np.ndarray]:
     """Call by call, with NaN wherever a result may be anything."""
-    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    memories = {storage: allocate(count) for storage, count in kernels.storage_bytes.items()}
     for id, array in {**kernels.constants, **inputs}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compiler.ir.buffers import Buffer
 from compiler.ir.index import Index
 from compiler.ir.tensor import DType, Layout, TensorType
-from compiler.measure.memory import GARBAGE, PAGE, allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import GARBAGE, PAGE, allocate, operand, read_buffer, write_buffer
 from tests.parse import parse_kernel_graph
 
 NCHW16C = Layout(((0, 0), (1, 0), (2, 0), (3, 0), (1, 16)))
@@ -125,4 +125,4 @@ def test_a_storage_reaches_to_the_end_of_its_last_buffer() -> None:
         b1 = k0(b0)
         b3 = k0(b0)"""
     )
-    assert storage_bytes(kernels) == {0: 16, 2: 16}
+    assert kernels.storage_bytes == {0: 16, 2: 16}

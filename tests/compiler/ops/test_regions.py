@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.ops.operator import Unsupported
-from compiler.ops.regions import OPERATORS
+from compiler.ops.regions import OPERATORS, OWN
 from tests.compiler.ops.single import check, compare, normal, prepare
 
-(ALIGN,) = OPERATORS
+(ALIGN,), (LARGEST,) = OPERATORS, OWN
 ROIS = np.array([[0, 0, 7, 7], [1.5, 2.25, 6, 3], [-4, -4, 2, 20], [5, 5, 5.1, 5.2], [30, 30, 40, 40]], np.float32)
 IMAGES = np.array([0, 1, 0, 1, 1], np.int64)
 
@@ -56,3 +56,35 @@ def test_what_does_not_fit_is_refused(rois: np.ndarray, images: np.ndarray, attr
     node, _, types = prepare(ALIGN, [normal(0, 2, 3, 6, 8), rois, images], attrs, 1)
     with pytest.raises(Unsupported, match=said):
         ALIGN.infer(node, types)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_the_largest_of_a_rectangle_is_that_of_its_part_inside_the_image(dtype: Any) -> None:
+    random = np.random.default_rng(7)
+    x, images = normal(7, 2, 3, 6, 8).astype(dtype), np.array([1, -1, 0, -2])
+    rows, columns = (np.sort(random.integers(-2, size + 3, (4, bins, 2))) for bins, size in ((2, 6), (3, 8)))
+    rows[0, 0], columns[1, 2] = (4, 4), (5, 2)
+    (found,) = check(LARGEST, [x, images, rows, columns], {}, rtol=0)
+    assert np.isneginf(found[0, :, 0]).all()
+    assert np.isneginf(found[1, :, :, 2]).all()
+    for r, c, p, q in np.ndindex(*found.shape):
+        (top, bottom), (left, right) = rows[r, p], columns[r, q]
+        inside = [x[images[r], c, i, j] for i in range(6) for j in range(8) if top <= i < bottom and left <= j < right]
+        assert found[r, c, p, q] == max(inside, default=-np.inf)
+
+
+@pytest.mark.parametrize(
+    ("x", "rows", "said"),
+    [
+        (normal(0, 1, 2, 6, 8), np.zeros((3, 2, 2), np.int32), "do not fit"),
+        (normal(0, 1, 2, 6, 8), np.zeros((4, 2, 2), np.int64), "do not fit"),
+        (normal(0, 1, 2, 6, 8), np.zeros((3, 2, 1), np.int64), "do not fit"),
+        (normal(0, 2, 6, 8), np.zeros((3, 2, 2), np.int64), "do not fit"),
+        (normal(0, 1, 2, 0, 8), np.zeros((3, 2, 2), np.int64), "is empty"),
+    ],
+)
+def test_ends_that_do_not_fit_are_refused(x: np.ndarray, rows: np.ndarray, said: str) -> None:
+    columns, images = np.zeros((3, 2, 2), np.int64), np.zeros(3, np.int64)
+    node, _, types = prepare(LARGEST, [x, images, rows, columns], {}, 1)
+    with pytest.raises(Unsupported, match=said):
+        LARGEST.infer(node, types)

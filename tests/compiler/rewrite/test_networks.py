@@ -111,8 +111,23 @@ def test_queries_keys_and_values_become_one_product() -> None:
 def test_separable_convolutions_that_are_added_become_one() -> None:
     s = Sketch()
     terms = (conv(s, conv(s, s("Relu", s.x(1, 4, 7, 7)), 4, kernel, groups=4), 6) for kernel in (3, 5))
-    after = chosen(s.graph(s("Add", *terms)), "joined_convolutions", "joined_depthwise")
+    after = chosen(s.graph(s("Add", *terms)), "joined_convolutions", "joined_branches")
     assert ops(after) == ["Relu", "Relu", "Concat", "Conv", "Conv"]
+
+
+def test_groups_that_are_written_as_branches_become_one_convolution() -> None:
+    s = Sketch()
+    x = s("Relu", s.x(1, 4, 7, 7))
+    branches = (s("Relu", conv(s, s("Relu", conv(s, x, 2)), 3, 3)) for _ in range(4))
+    after = chosen(s.graph(conv(s, s("Concat", *branches, axis=1), 4)), "merged_convolutions", "joined_branches")
+    assert ops(after) == ["Relu", "Conv", "Relu", "Conv", "Relu", "Conv"]
+
+
+def test_branches_with_different_maps_stay_apart() -> None:
+    s = Sketch()
+    one, two = (conv(s, s("Relu", s.x(1, 2, 5, 5)), 3, 3) for _ in range(2))
+    graph = s.graph(s("Concat", s("Relu", one), s("Sigmoid", two), axis=1))
+    assert "joined_branches" not in {choice.rule.name for choice in alternatives(graph)[0]}
 
 
 def test_the_separable_branches_of_one_input_become_one() -> None:

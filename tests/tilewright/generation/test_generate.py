@@ -89,6 +89,23 @@ def test_where_small_steps_would_be_left_tokens_before_them_are_read_again() -> 
     assert long.taken == [1] * 9
 
 
+@pytest.mark.parametrize(
+    ("count", "taken"), [(3, [1, 1, 1]), (4, [4]), (5, [4, 1]), (7, [4, 4]), (8, [4, 4]), (11, [4, 4, 4]), (12, [12])]
+)
+def test_steps_of_several_sizes_are_those_that_cost_least(count: int, taken: list[int]) -> None:
+    model = fixed(1, 4, 12)
+    prompt = [7, *range(10), 3][:count]
+    assert generated(model, prompt, max_tokens=1) == following(prompt, 1)
+    assert model.taken == taken
+
+
+def test_a_step_reads_all_that_is_left_again_where_the_small_ones_before_it_would_cost_more() -> None:
+    model = fixed(1, 2, 6)
+    prompt = [7, *range(1, 11)]
+    assert generated(model, prompt, max_tokens=1) == following(prompt, 1)
+    assert model.taken == [6, 6]
+
+
 def test_a_wide_step_for_few_tokens_is_not_worth_it() -> None:
     model = fixed(1, 9)
     prompt = [*range(1, 11), 3]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import alive
 from tilewright.up import process
 from tilewright.up.process import Supervised
 
@@ -25,13 +26,6 @@ def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:
         assert time.monotonic() < end, "it never came true"
         time.sleep(0.01)
     return answer
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 @pytest.fixture

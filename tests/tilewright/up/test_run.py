@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.processes import alive
 from tilewright.cli import app
 from tilewright.client import Client
 from tilewright.errors import UsageError
@@ -71,13 +72,6 @@ class Running:
 def only(pids: list[int]) -> int | None:
     """The one that there is, or none."""
     return pids[0] if len(pids) == 1 else None
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 @pytest.fixture

@@ -31,10 +31,8 @@ loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
 region       loops and branches that are decided while running, around kernels of all the others
 
-algorithm    what an algorithm is
-dot          what integer and bf16 share: k in steps of a group that fills a lane
-row_cuts     what those that work on images share: tiles that give each lane some rows
-model        what all of them cost beside their work, and how fast caches are read
+What several share lies in `products`, `attention` and `codegen` beside it: none imports another. `algorithm` says what
+an algorithm is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,6 +50,7 @@ from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.bf16_attention import BF16_ATTENTION
 from compiler.devices.cpu.algorithms.byte_attention import BYTE_ATTENTION
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
+from compiler.devices.cpu.algorithms.byte_groups import BYTE_GROUPS
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
@@ -64,7 +63,7 @@ from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.picked_gemv import PICKED_GEMV
 from compiler.devices.cpu.algorithms.quantised_gemv import QUANTISED_GEMV
-from compiler.devices.cpu.algorithms.recurrent import RECURRENT
+from compiler.devices.cpu.algorithms.recurrent import RECURRENT, SPARSE_RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
 from compiler.devices.cpu.algorithms.separable import SEPARABLE
@@ -77,8 +76,7 @@ from compiler.devices.cpu.algorithms.sparse_dot import (
     SPARSE_BF16,
     SPARSE_INTEGER,
 )
-from compiler.devices.cpu.algorithms.sparse_recurrent import SPARSE_RECURRENT
-from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
+from compiler.devices.cpu.algorithms.window import WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget

@@ -7,7 +7,6 @@ Blocks have one or two parts of 16 queries. All keys are one block: more than KE
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, EXP_NS
 from compiler.devices.cpu.attention.cuts import KEYS, task_of
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.sums import FloatSums
@@ -15,6 +14,7 @@ from compiler.devices.cpu.attention.tiles import STEP, Tiles
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.amx import ROWS, SUMS
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS, EXP_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.forms.bounds import beyond_bounds, neutral_from

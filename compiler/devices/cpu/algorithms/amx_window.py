@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from compiler.codegen.task_grid import TaskGrid
-from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.amx import Registers, TileProduct, as_tiles, declare_shapes, parts_of
-from compiler.devices.cpu.algorithms.dot import DotContraction, Shape
-from compiler.devices.cpu.algorithms.dot.images import (
+from compiler.devices.cpu.codegen.amx import GROUPS, ROWS, SUMS, A, B
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS
+from compiler.devices.cpu.products.dot import DotContraction, Shape, bf16, integer
+from compiler.devices.cpu.products.dot.amx import Registers, TileProduct, as_tiles, declare_shapes, parts_of
+from compiler.devices.cpu.products.dot.images import (
     PIECE_NS,
     Phase,
     StagedImage,
@@ -28,10 +30,7 @@ from compiler.devices.cpu.algorithms.dot.images import (
     staged_pixels,
     with_line_cuts,
 )
-from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
-from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.codegen.amx import GROUPS, ROWS, SUMS, A, B
-from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines

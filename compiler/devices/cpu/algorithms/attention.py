@@ -13,22 +13,19 @@ A tile says which register tiles both products have, and the block of queries wh
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, EXP_NS
-from compiler.devices.cpu.attention.cuts import by_width, tile_of
+from compiler.devices.cpu.attention.cuts import by_width, keys_read, tile_of
 from compiler.devices.cpu.attention.fp32 import Fp32
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
-from compiler.devices.cpu.attention.sums import FloatSums
+from compiler.devices.cpu.attention.sums import PACK_NS, FloatSums
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS, EXP_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
-
-PACK_NS = 0.05
-"""One element of the keys or values packed."""
 
 
 def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -67,10 +64,10 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
         step = max(rows * vectors / target.rates.fma_per_ns, (rows + vectors) / loads_per_ns)
         return parts(view.queries, rows) * panels * (depth * step + rows * vectors)
 
-    keys, columns = view.keys.extent, view.columns.extent
+    keys, columns = keys_read(view, tile), view.columns.extent
     both = product("register", keys, view.deep) + product("vector", columns, keys)
     powers = view.queries * parts(keys, floats) * EXP_NS
-    packed = keys * (view.deep + columns) * PACK_NS
+    packed = view.keys.extent * (view.deep + columns) * PACK_NS
     return 1e-9 * (CALL_NS + view.batches * (both + powers + packed))
 
 

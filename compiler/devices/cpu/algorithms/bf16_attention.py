@@ -7,14 +7,14 @@ floats.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.attention.cuts import by_width, tile_of
+from compiler.devices.cpu.attention.cuts import by_width, keys_read, tile_of
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
 from compiler.devices.cpu.attention.pairs import Pairs
 from compiler.devices.cpu.attention.sums import FloatSums
 from compiler.devices.cpu.blocking import most_rows, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.forms.groups import LANE_BYTES, PAIR
@@ -48,7 +48,7 @@ def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> P
 
 def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
     """Both products under their register tiles, with the exponentials and packing."""
-    floats, keys, columns = target.vector_floats, view.keys.extent, view.columns.extent
+    floats, keys, columns = target.vector_floats, keys_read(view, tile), view.columns.extent
     loads_per_ns = target.rates.l1_per_ns / (LANE_BYTES * floats)
     dots_per_ns = target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0)
 
@@ -62,7 +62,7 @@ def _seconds(view: Attention, tile: Tile, target: CpuTarget) -> float:
     both = product("register", parts(keys, floats), view.deep)
     both += product("vector", parts(columns, wide) * wide // floats, keys)
     powers = view.queries * parts(keys, floats) * POWER_NS
-    packed = keys * (view.deep + columns) * PACK_NS
+    packed = view.keys.extent * (view.deep + columns) * PACK_NS
     return 1e-9 * (CALL_NS + view.batches * (both + powers + packed))
 
 

@@ -7,13 +7,13 @@ both products have, and the block of queries whose scores stay in a cache.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.attention.cuts import QUERIES, by_width, tile_of
 from compiler.devices.cpu.attention.frame import Frame
 from compiler.devices.cpu.attention.integer import Bytes, Held
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.blocking import most_rows, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.byte_attention import ByteAttention, as_byte_attention
 from compiler.forms.groups import LANE_BYTES

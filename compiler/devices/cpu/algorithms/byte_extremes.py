@@ -19,10 +19,10 @@ from compiler.codegen.scalars import literal
 from compiler.codegen.task_grid import TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.quarters import QUARTERS, ByteVector, quarter_of, replaced
 from compiler.devices.cpu.codegen.trimming import Trimming
+from compiler.devices.cpu.model import CALL_NS, read_rate
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.byte_maps import are_byte_maps, lies_along
 from compiler.forms.contraction import output_strides

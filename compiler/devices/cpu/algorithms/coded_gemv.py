@@ -11,11 +11,11 @@ saves. Tables of a column's own have 16 values at most.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.blocking import part_of_lane
 from compiler.devices.cpu.codegen.coded_rows import CodedRows
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import is_fetched
+from compiler.devices.cpu.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.products.few_rows.coded import CodedPanels
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import VBMI, CpuTarget

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from compiler.codegen.task_grid import TaskGrid
-from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape
-from compiler.devices.cpu.algorithms.dot.images import (
+from compiler.devices.cpu.blocking import even_part, parts
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS
+from compiler.devices.cpu.products.dot import DotContraction, DotProduct, Shape, bf16, integer
+from compiler.devices.cpu.products.dot.images import (
     PIECE_NS,
     Phase,
     StagedImage,
@@ -27,10 +29,7 @@ from compiler.devices.cpu.algorithms.dot.images import (
     staged_pixels,
     with_line_cuts,
 )
-from compiler.devices.cpu.algorithms.dot.steps import add_products, store_sums
-from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.blocking import even_part, parts
-from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.dot.steps import add_products, store_sums
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
 from compiler.forms.cache_lines import LINE_BYTES, whole_lines

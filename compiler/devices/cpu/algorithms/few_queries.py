@@ -9,13 +9,13 @@ A tile says how many keys a block has, and the register tiles of both products.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.attention import PACK_NS
-from compiler.devices.cpu.algorithms.model import CALL_NS, EXP_NS, read_rate
 from compiler.devices.cpu.attention.cuts import column_vectors
 from compiler.devices.cpu.attention.few import FOLLOWED, FewQueries, lies_along
 from compiler.devices.cpu.attention.frame import Frame
+from compiler.devices.cpu.attention.sums import PACK_NS
 from compiler.devices.cpu.blocking import even_part, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS, EXP_NS, read_rate
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import RUN, Attention, as_few_queries
 from compiler.forms.normal_form import Slots

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.contraction.lowering import contraction
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.contraction.lowering import contraction
+from compiler.devices.cpu.products.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.gated import gate_on_other_operand
 from compiler.ir.kernel import Kernel

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.bf16 import finished, held, row_step, staged_of
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows
+from compiler.devices.cpu.products.dot.bf16 import finished, held, row_step, staged_of
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.gated import gate_on_other_operand

@@ -11,10 +11,10 @@ A tile says how many panels lie side by side, and into how many tasks the column
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, arrival_rate, widen_cost
 from compiler.devices.cpu.blocking import part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import FLOATS, NARROW, RowsKernel, is_fetched
+from compiler.devices.cpu.model import CALL_NS, INT24_ERROR, arrival_rate, widen_cost
 from compiler.devices.cpu.products.few_rows.dense import DensePanels
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import CpuTarget

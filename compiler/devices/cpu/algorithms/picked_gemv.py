@@ -19,9 +19,9 @@ import itertools
 from collections.abc import Iterator
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
 from compiler.devices.cpu.blocking import even_part, part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
 from compiler.devices.cpu.products.few_rows.placed import PlacedPanels, is_ordered
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import CpuTarget

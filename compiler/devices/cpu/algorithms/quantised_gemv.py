@@ -10,11 +10,11 @@ floats in the nearest cache, once for all rows: without an instruction for bytes
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.blocking import even_part, part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
 from compiler.devices.cpu.codegen.rows import is_fetched
+from compiler.devices.cpu.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.products.few_rows.expanded import ExpandedColumns
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
@@ -80,7 +80,7 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
     )
     for position, panels, one in quantised_along_k(view, workload, vectors * floats):
         if _multiplies(target, one.bits):
-            return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
+            return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred, one.scale)
     return None
 
 

@@ -17,8 +17,8 @@ from compiler.codegen.functions import describe
 from compiler.codegen.region_bodies import carried_in_place, packed, updating, uses_of
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Lower
-from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, signature
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer, KernelGraph

@@ -22,13 +22,13 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.contraction.lowering import BlockedProduct
-from compiler.devices.cpu.algorithms.contraction.tiles import MOST_VECTORS, STRETCH, tile_ns
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
-from compiler.devices.cpu.algorithms.window.lowering import BlockedWindow
-from compiler.devices.cpu.algorithms.window.tiles import blocks_of_channels, holds_groups, window_seconds, window_shapes
 from compiler.devices.cpu.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.model import CALL_NS, read_rate
+from compiler.devices.cpu.products.contraction.lowering import BlockedProduct
+from compiler.devices.cpu.products.contraction.tiles import MOST_VECTORS, STRETCH, tile_ns
+from compiler.devices.cpu.products.window.lowering import BlockedWindow
+from compiler.devices.cpu.products.window.tiles import blocks_of_channels, holds_groups, window_seconds, window_shapes
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.contraction import axes_of

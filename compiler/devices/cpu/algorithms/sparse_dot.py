@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
-from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.dot import DotContraction, DotProduct, bf16, integer
 from compiler.devices.cpu.target import FAR_BYTES, NEAR_BYTES, CpuTarget
 from compiler.encodings.blocks import WIDTHS, Blocks
 from compiler.encodings.picks import Picks

@@ -24,8 +24,6 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, IN_FLIGHT, STREAMING
-from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.blocking import even_part, most_rows, parts, rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
@@ -33,6 +31,8 @@ from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.strips import panel_strips, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.codegen.winograd_transforms import write_input, write_output
+from compiler.devices.cpu.model import CALL_NS, IN_FLIGHT, STREAMING
+from compiler.devices.cpu.products.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import open_axes
 from compiler.forms.cache_lines import LINE

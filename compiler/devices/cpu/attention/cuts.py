@@ -19,6 +19,10 @@ KEYS = 1024
 """Of a block: more have their softmax taken online."""
 PLACED_KEYS = 256
 """Of a block where keys end by their places: a block of queries reads no more than it must from its first one on."""
+TEXT = 32
+"""Keys of a query where data says where they begin and end: as many as the tokens of a usual text."""
+TEXT_QUERIES = 16
+"""Of a block there: a larger one reads the keys of more texts for all its queries."""
 MAX_VECTORS = 4
 
 
@@ -55,6 +59,13 @@ def by_width(view: Heads, target: CpuTarget, proposal: Callable[[int], Proposal]
     return sorted(map(proposal, kept), key=lambda one: one.seconds)
 
 
+def keys_read(view: Attention, tile: Tile) -> int:
+    """Keys that a block of queries reads, as far as it is known before running."""
+    if not key_bounds(view).are_segments:
+        return view.keys.extent
+    return min(tile.extent("block", "m") + TEXT + tile.extent("register", "n") - 2, view.keys.extent)
+
+
 def task_of(view: Heads, lanes: int) -> int:
     """The queries of a task: all of a head, unless there are so few heads that lanes share them."""
     tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
@@ -81,9 +92,12 @@ def tile_of(
     `most_rows` are those of a register tile of so many vectors; `most` the queries of a block where all keys are one.
     """
     panel, wide, keys = vectors * floats, column_vectors(view, floats), view.keys.extent
-    task, rows = task_of(view, lanes), most_rows(vectors)
-    block = even_part(task, max((QUERIES if most is None else most) // rows, 1) * rows)
-    most_keys = PLACED_KEYS if isinstance(view, Attention) and key_bounds(view).bounds else KEYS
+    bounds = key_bounds(view) if isinstance(view, Attention) else None
+    task, rows, queries = task_of(view, lanes), most_rows(vectors), QUERIES
+    if bounds and bounds.are_segments:
+        rows, queries = min(rows, TEXT_QUERIES), TEXT_QUERIES
+    block = even_part(task, max((queries if most is None else most) // rows, 1) * rows)
+    most_keys = PLACED_KEYS if bounds and bounds.bounds else KEYS
     if keys > most_keys:
         keys = parts(even_part(keys, most_keys), panel) * panel
     return Tile(

@@ -16,6 +16,9 @@ from compiler.forms.key_bounds import key_bounds
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 
+PACK_NS = 0.05
+"""One element of the keys or values packed."""
+
 
 @dataclass
 class FloatSums:

@@ -19,6 +19,8 @@ from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
 SPARE = 6
 """Registers for codes, what they are masked by, and what they are multiplied by."""
+LOADS = {32: ("tw_load", "float"), 16: ("tw_load_f16", "uint16_t")}
+"""Functions that give a vector of scales of so many bits as floats, and what they read."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class QuantisedRows:
         """An inlined `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`."""
         packing = self.packing
         arguments = "const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c"
-        writer.include("tw_digits.h")
+        include(writer, packing)
         with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
             long = packing.chunks > MAX_STRETCH
             if long:
@@ -218,14 +220,22 @@ class QuantisedRows:
                 writer.line(statement.format(c=place, acc=f"acc[{row}][{vector}]"))
 
 
+def include(writer: Writer, packing: QuantisedPanels) -> None:
+    """What kernels include that read such panels."""
+    writer.include("tw_digits.h")
+    if packing.scale == 16:
+        writer.include("tw_short.h")
+
+
 def scales(packing: QuantisedPanels, vector: int | str) -> str:
     """Of a vector of columns of the chunk at `b`, in C."""
-    return f"tw_load((const float *)(b + {packing.code_bytes}) + {vector} * {packing.lanes})"
+    load, element = LOADS[packing.scale]
+    return f"{load}((const {element} *)(b + {packing.code_bytes}) + {vector} * {packing.lanes})"
 
 
 def zeros(packing: QuantisedPanels, vector: int | str) -> str:
     """Zero points of the same, as floats."""
     if packing.centred:
         return f"tw_splat({packing.centre}.0f)"
-    behind = packing.code_bytes + 4 * packing.panels.panel
+    behind = packing.code_bytes + packing.scale // 8 * packing.panels.panel
     return f"tw_float_of(tw_load_u8(b + {behind} + {vector} * {packing.lanes}))"

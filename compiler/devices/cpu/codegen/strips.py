@@ -10,6 +10,9 @@ from compiler.codegen.writer import Writer
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, row_major
 
+SUM_STRETCH = 64
+"""Elements of a long sum that are added one by one before the total is."""
+
 
 def strips(
     writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0, past: str = ""
@@ -27,6 +30,21 @@ def strips(
         with writer.block(f"if ({whole} < {past})" if past else ""):
             writer.line(f"const long {axis} = {whole};")
             body(Vector(axis, str(axis.extent % lanes)))
+
+
+def ranged_strips(
+    writer: Writer, axis: Axis, past: str, body: Callable[[Vector], None], *, step: str = "TW_LANES", tail: bool = True
+) -> None:
+    """Vectors along an axis from its C variable's value on, `step` at a time, up to `past`: then what is left.
+
+    Without `tail` nothing is done with what a whole step exceeds.
+    """
+    with writer.block(f"for (; {axis} + {step} <= {past}; {axis} += {step})"):
+        body(Vector(axis))
+    if tail:
+        with writer.block(f"if ({axis} < {past})"):
+            writer.line(f"const long count = {past} - {axis};")
+            body(Vector(axis, "count"))
 
 
 def panel_strips(writer: Writer, axis: Axis, panel: int, lanes: int, body: Callable[[Vector, str], None]) -> None:

@@ -31,7 +31,7 @@ from compiler.knowledge.carried import holds, present, together
 from compiler.knowledge.kinds import BUDGET_S, STAGE
 from compiler.knowledge.making import stage_record, stages_marker
 from compiler.knowledge.records import Records
-from compiler.measure.memory import PAGE, allocate, storage_bytes
+from compiler.measure.memory import PAGE, allocate
 from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
 from compiler.measure.spread import Spread
 
@@ -100,7 +100,7 @@ class Layout:
         return at, copies, slab
 
     def _storages(self, calls: Iterable[int]) -> dict[int, np.ndarray]:
-        sizes = self._sizes
+        sizes = self.kernels.storage_bytes
         buffers = {
             self.kernels.buffers[id].storage: self.kernels.buffers[id] for call in calls for id in self._variables(call)
         }
@@ -121,10 +121,6 @@ class Layout:
 
     def _variables(self, call: int) -> list[int]:
         return [id for id in self._operands(call) if id not in self.kernels.constants]
-
-    @cached_property
-    def _sizes(self) -> Mapping[int, int]:
-        return storage_bytes(self.kernels)
 
     @cached_property
     def _indices(self) -> frozenset[int]:

@@ -114,8 +114,11 @@ static int map_expanded_weights(const tw_config *config, struct weights *weights
     memcpy(whole + before, mapping, weights->mapping_bytes); /* no mapping can be moved */
     unmap(mapping, weights->mapping_bytes);
 #endif
-    *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     make_constants((char *)within);
+#ifdef __linux__
+    madvise(whole + before, weights->mapping_bytes, MADV_DONTNEED); /* what kernels do not read too leaves this process's memory */
+#endif
+    *weights = (struct weights){whole, before + weights->mapping_bytes, within};
     return 0;
 }
 #define map_weights map_expanded_weights

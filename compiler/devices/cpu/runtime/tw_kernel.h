@@ -16,6 +16,7 @@
 #include <avxintrin.h>
 #include <avx2intrin.h>
 #include <fmaintrin.h>
+#include <f16cintrin.h>
 #ifdef __AVXVNNI__
 #include <avxvnniintrin.h>
 #endif

@@ -45,7 +45,6 @@ struct tw_instance {
     struct pool *pool;
     long process; /* that created it */
     int is_pinned; /* its pool is its own, and each thread has one lane */
-    int threads;   /* that it may need */
     size_t bytes;  /* of arena and scratch, whole pages each */
     struct piece *piece; /* that the last run had, or this one has: both lie in it */
     char *scratch;       /* of each lane */

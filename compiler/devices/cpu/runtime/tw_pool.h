@@ -18,7 +18,7 @@
 #pragma once
 #include "tw_handover.h"
 
-#define POOL_VERSION 2 /* of the structures below: libraries of another one have pools of their own */
+#define POOL_VERSION 3 /* of the structures below: libraries of another one have pools of their own */
 #define OFFERS 30
 #define PIECES 16 /* that a pool keeps; what runs at once need beyond is freed after each */
 #define PAGE 4096
@@ -47,9 +47,10 @@ struct pool {
     long version, process;
     pthread_mutex_t mutex; /* for what follows up to `asleep`, and to sleep */
     pthread_cond_t wake;
+    pthread_mutex_t ending; /* whoever ends threads: none is left behind whose library is closed */
     struct thread *list; /* those that ended are in it until they were joined */
-    int lanes;           /* that all instances have, but for those of their callers */
-    int limit;           /* threads at work, callers included; 0: no limit but the cores */
+    int lanes;         /* that all instances have, but for those of their callers */
+    _Atomic int limit; /* threads at work, callers included; 0: no limit but the cores */
     _Atomic int cores, target, threads, asleep; /* target: threads that it is to have */
     _Atomic int placed; /* threads that have begun, on their core if that is one */
     _Alignas(64) _Atomic long posted; /* rises with each offer, and where a core becomes free for one */
@@ -59,7 +60,7 @@ struct pool {
     _Alignas(64) _Atomic(struct piece *) pieces[PIECES]; /* that nobody has */
 };
 
-static struct pool own_pool = {.version = POOL_VERSION, .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+static struct pool own_pool = {.version = POOL_VERSION, .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .ending = PTHREAD_MUTEX_INITIALIZER};
 static struct pool *common_pool = &own_pool; /* of the instances that this library creates */
 
 static long this_process(void) {
@@ -82,7 +83,7 @@ static long serve_offers(struct thread *self) {
     for (int slot = 0; slot < OFFERS; slot++) {
         struct offer *offer = atomic_load_explicit(&pool->offers[slot], memory_order_acquire);
         if (!offer) continue;
-        if (is_crowded(pool, 1)) break;
+        if (is_crowded(pool, 1) || atomic_load_explicit(&self->leaving, memory_order_relaxed)) break;
         atomic_store(&self->at, offer);
         if (atomic_load(&pool->offers[slot]) == offer) { /* and does not end before `at` is another */
             atomic_fetch_add(&pool->busy, 1);
@@ -155,9 +156,15 @@ static void end_run(struct pool *pool, int slot, int lanes) {
     if (atomic_fetch_sub(&pool->callers, 1) > 1 && atomic_load(&pool->wanted)) post(pool);
 }
 
+/* Of threads that are wanted, as many as the limit leaves beside a caller. */
+static int permitted(struct pool *pool, int wanted) {
+    int limit = atomic_load_explicit(&pool->limit, memory_order_relaxed);
+    return limit > 0 && wanted > limit - 1 ? limit - 1 : wanted;
+}
+
 /* Under the mutex: threads up to `wanted`, as far as the limit goes, which end with this library; 0, or an error's number. */
 static int start_threads(struct pool *pool, int wanted, int core_beside) {
-    if (pool->limit > 0 && wanted > pool->limit - 1) wanted = pool->limit - 1;
+    wanted = permitted(pool, wanted);
     for (int number = atomic_load(&pool->threads); number < wanted; number++) {
         struct thread *thread = aligned_alloc(64, sizeof *thread);
         if (!thread) return ENOMEM;
@@ -222,8 +229,7 @@ static int count_cores(void) {
 
 /* Under the mutex: `lanes` more are there, or fewer. */
 static void add_lanes(struct pool *pool, int lanes) {
-    int cores = count_cores();
-    if (pool->limit > 0 && pool->limit < cores) cores = pool->limit;
+    int cores = permitted(pool, count_cores() - 1) + 1;
     pool->lanes += lanes;
     atomic_store(&pool->cores, cores);
     atomic_store(&pool->target, pool->lanes < cores ? pool->lanes : cores - 1);
@@ -231,21 +237,24 @@ static void add_lanes(struct pool *pool, int lanes) {
 
 /* A pool as it is when nothing uses it; the child of a fork has none of the threads. */
 static void reset_pool(struct pool *pool) {
-    int limit = pool->limit;
+    int limit = atomic_load(&pool->limit);
     memset(pool, 0, sizeof *pool);
     pool->version = POOL_VERSION;
     pool->process = this_process();
-    pool->limit = limit;
+    atomic_store(&pool->limit, limit);
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_mutex_init(&pool->ending, NULL);
 }
 
-/* Ends a library's threads of a pool, or all where `library` is NULL, each after what it works on. */
-static void end_threads(struct pool *pool, const void *library) {
+/* Ends a library's threads of a pool, or those of any where `library` is NULL, each after what it works on, until it has no more than `most`. */
+static void end_threads(struct pool *pool, const void *library, int most) {
+    pthread_mutex_lock(&pool->ending);
     for (;;) {
         pthread_mutex_lock(&pool->mutex);
         struct thread *one = pool->list;
-        while (one && (atomic_load(&one->leaving) || (library && one->library != library))) one = one->next;
+        while (one && library && one->library != library) one = one->next;
+        if (atomic_load(&pool->threads) <= most) one = NULL;
         if (one) {
             atomic_store(&one->leaving, 1);
             atomic_fetch_sub(&pool->threads, 1);
@@ -253,7 +262,7 @@ static void end_threads(struct pool *pool, const void *library) {
             pthread_cond_broadcast(&pool->wake);
         }
         pthread_mutex_unlock(&pool->mutex);
-        if (!one) return;
+        if (!one) break;
         pthread_join(one->handle, NULL);
         pthread_mutex_lock(&pool->mutex);
         struct thread **place = &pool->list;
@@ -262,6 +271,7 @@ static void end_threads(struct pool *pool, const void *library) {
         pthread_mutex_unlock(&pool->mutex);
         free(one);
     }
+    pthread_mutex_unlock(&pool->ending);
 }
 
 /* Until no thread is at an offer, which stands in no slot any more. */

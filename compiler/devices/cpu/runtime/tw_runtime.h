@@ -26,9 +26,10 @@
 static void replace_threads(tw_instance *m) {
     struct pool *pool = m->pool;
     int there = atomic_load_explicit(&pool->threads, memory_order_relaxed), target = atomic_load_explicit(&pool->target, memory_order_relaxed);
-    if (there >= m->threads && there >= target) return;
+    const int wanted = m->lanes > target ? m->lanes - 1 : target;
+    if (there >= permitted(pool, wanted)) return;
     pthread_mutex_lock(&pool->mutex);
-    start_threads(pool, m->threads > target ? m->threads : target, -1);
+    start_threads(pool, wanted, -1);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -140,7 +141,17 @@ static const struct plan *plan_for(int lanes, double handover_ns) {
 
 static pthread_mutex_t library_mutex = PTHREAD_MUTEX_INITIALIZER; /* for what follows, and while threads of this library end */
 static int in_pool; /* instances of this process whose threads are of a pool that others may share */
-static long library_process;
+static _Atomic long library_process; /* that locked it last; 0: none has yet */
+
+/* In the child of a fork a thread that is not there may hold the mutex, and nothing that it guards is the child's. */
+static void lock_library(void) {
+    long own = this_process(), last = atomic_load(&library_process);
+    if (last != own && atomic_compare_exchange_strong(&library_process, &last, own) && last) {
+        pthread_mutex_init(&library_mutex, NULL);
+        in_pool = 0;
+    }
+    pthread_mutex_lock(&library_mutex);
+}
 
 /* The pool of which an instance has its threads, with as many as it may need. */
 static int join_pool(tw_instance *m, int is_pinned) {
@@ -150,12 +161,10 @@ static int join_pool(tw_instance *m, int is_pinned) {
     m->process = this_process();
     if (is_pinned) {
         if (!(m->pool = aligned_alloc(64, sizeof *m->pool))) return fail("out of memory");
-        m->pool->limit = 0;
+        atomic_store(&m->pool->limit, 0);
         reset_pool(m->pool);
     } else {
-        pthread_mutex_lock(&library_mutex);
-        if (library_process != m->process) in_pool = 0;
-        library_process = m->process;
+        lock_library();
         m->pool = common_pool;
         if (m->pool->process != m->process) reset_pool(m->pool);
         in_pool++;
@@ -164,9 +173,8 @@ static int join_pool(tw_instance *m, int is_pinned) {
     struct pool *pool = m->pool;
     pthread_mutex_lock(&pool->mutex);
     add_lanes(pool, others);
-    m->threads = pool->limit > 0 && others > pool->limit - 1 ? pool->limit - 1 : others;
     const int target = atomic_load(&pool->target);
-    int error = others ? start_threads(pool, !is_pinned && target > m->threads ? target : m->threads, is_pinned ? here : -1) : 0;
+    int error = others ? start_threads(pool, !is_pinned && target > others ? target : others, is_pinned ? here : -1) : 0;
     pthread_mutex_unlock(&pool->mutex);
     while (is_pinned && atomic_load(&pool->placed) < atomic_load(&pool->threads)) sched_yield();
     return error ? fail("cannot start a thread for a lane: %s", strerror(error)) : 0;
@@ -181,14 +189,15 @@ static void leave_pool(tw_instance *m) {
     pthread_mutex_unlock(&m->pool->mutex);
     free_pieces(m->pool);
     if (m->is_pinned) {
-        end_threads(m->pool, NULL);
+        end_threads(m->pool, NULL, 0);
         pthread_mutex_destroy(&m->pool->mutex);
         pthread_cond_destroy(&m->pool->wake);
+        pthread_mutex_destroy(&m->pool->ending);
         free(m->pool);
         return;
     }
-    pthread_mutex_lock(&library_mutex);
-    if (!--in_pool) end_threads(m->pool, &own_pool);
+    lock_library();
+    if (!--in_pool) end_threads(m->pool, &own_pool, 0);
     pthread_mutex_unlock(&library_mutex);
 }
 
@@ -257,17 +266,15 @@ TW_EXPORT void *tw_share(void *given, int threads) {
 #if defined(__linux__)
     struct pool *pool = given;
     if (pool && pool->version != POOL_VERSION) return NULL;
-    pthread_mutex_lock(&library_mutex);
-    if (in_pool && library_process == this_process()) {
+    lock_library();
+    if (in_pool) {
         pool = NULL;
     } else if (!pool && (pool = aligned_alloc(64, sizeof *pool))) {
-        pool->limit = 0;
+        atomic_store(&pool->limit, 0);
         reset_pool(pool);
     }
     if (pool) {
-        pthread_mutex_lock(&pool->mutex);
-        pool->limit = threads;
-        pthread_mutex_unlock(&pool->mutex);
+        atomic_store(&pool->limit, threads);
         common_pool = pool;
     }
     pthread_mutex_unlock(&library_mutex);
@@ -275,6 +282,20 @@ TW_EXPORT void *tw_share(void *given, int threads) {
 #else
     return (void)given, (void)threads, NULL;
 #endif
+}
+
+TW_EXPORT int tw_set_threads(int threads) {
+    if (threads < 0) return fail("%d threads cannot be at work: give 1 or more, callers included, or 0 for as many as there are cores", threads);
+    lock_library();
+    struct pool *pool = common_pool;
+    if (pool->process != this_process()) reset_pool(pool); /* no instance of this process has it */
+    pthread_mutex_lock(&pool->mutex);
+    atomic_store(&pool->limit, threads);
+    add_lanes(pool, 0);
+    pthread_mutex_unlock(&pool->mutex);
+    if (threads) end_threads(pool, NULL, threads - 1);
+    pthread_mutex_unlock(&library_mutex);
+    return 0;
 }
 
 TW_EXPORT int tw_plan(const tw_instance *m, double *handover_s) {

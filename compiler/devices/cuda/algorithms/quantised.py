@@ -53,7 +53,7 @@ from compiler.devices.cuda.products.warpgroups import (
 )
 from compiler.devices.cuda.products.wgmma import WgmmaProduct
 from compiler.devices.cuda.target import WARP, CudaTarget
-from compiler.encodings.quantised import SCALE_BYTES, Quantised
+from compiler.encodings.quantised import Quantised
 from compiler.forms.contraction import Contraction, as_contraction
 from compiler.forms.quantised_panels import quantised_along_k
 from compiler.ir.machine import Workload
@@ -138,7 +138,7 @@ def _block(name: str, shape: Shape, sizes: Sizes, codes: Quantised, target: Cuda
     values = sizes.n * sizes.depth
     words = -(-values * codes.bits // WORD_BITS // block.threads)
     moved = sizes.m * sizes.depth * shape.element.bytes
-    moved += values * codes.bits // 8 + values // codes.block * (SCALE_BYTES + (not codes.centred))
+    moved += values * codes.bits // 8 + values // codes.block * (codes.scale // 8 + (not codes.centred))
     step = replace(
         block.step,
         nbytes=moved,

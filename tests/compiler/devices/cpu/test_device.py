@@ -30,7 +30,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.kinds import HANDOVER
 from compiler.knowledge.making import handover_record
-from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, operand, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect
 from compiler.prove.reference import evaluate_graph
@@ -69,7 +69,7 @@ def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() ->
         plan = planned(kernels)
         stepper = LibraryStepper(kernels, plan, TARGET, find_toolchain(), {})
         arena = allocate(plan.arena_bytes)
-        memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+        memories = {storage: allocate(count) for storage, count in kernels.storage_bytes.items()}
         for storage, place in plan.places.items():
             if place.space == "arena":
                 memories[storage] = arena[place.at : place.at + place.bytes]

@@ -34,7 +34,7 @@ from compiler.ir.program import Program
 from compiler.ir.region import Region
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Menu, Variant
-from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.memory import allocate, operand, read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect
 from compiler.prove.reference import evaluate_graph
@@ -114,7 +114,7 @@ def test_a_network_run_call_by_call_agrees(precision: str, tolerance: float) -> 
     plan, candidates = planned(kernels, precision), Candidates(TARGET)
     (x,) = graph.inputs
     inputs = {x: np.random.default_rng(1).uniform(-1, 1, graph.type(x).dims).astype(np.float32)}
-    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    memories = {storage: allocate(count) for storage, count in kernels.storage_bytes.items()}
     for id, array in {**kernels.constants, **inputs}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
     with device_for(kernels, plan, candidates, {}), CudaStepper(kernels, plan, candidates, no_program) as stepper:

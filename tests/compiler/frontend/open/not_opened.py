@@ -51,6 +51,7 @@ WITHOUT_CASES = {
     "DynamicQuantizeLSTM",
     "Forest",
     "GlobalLpPool",
+    "MaxOfRegions",
     "OneHot",
     "PadBeyond",
     "PadOutside",

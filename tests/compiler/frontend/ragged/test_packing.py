@@ -13,8 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.texts.encoder import INPUTS, Encoder
+from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.algorithms.attention import attention_tiles
+from compiler.devices.cpu.attention.cuts import TEXT_QUERIES
+from compiler.devices.cpu.target import resolve
 from compiler.errors import OptionsError, UnsupportedModel
+from compiler.forms.attention import as_attention
 from compiler.frontend.ragged import Texts, load_texts
 from compiler.fuse import fuse
 from compiler.ops import OPERATORS
@@ -367,3 +372,14 @@ def test_of_all_layers_nothing_is_stored_behind_the_tokens_but_what_is_pooled() 
     of_tokens = [one for one in made if one.type.dtype.is_float and one.type.rank > 2 and one.type.dims[1] > MOST]
     assert len(of_tokens) > 14
     assert [one.unread for one in of_tokens] == [True] * (len(of_tokens) - 1) + [False]
+
+
+def test_attention_is_taken_for_that_of_usual_texts() -> None:
+    """Not for one of all tokens with each other, sixty times as many: narrow panels then read least of other texts."""
+    target = resolve("cpu:x86-64-v4")
+    texts = packed(pooled(POOLS["states"]), dims={"batch": 64, "sequence": 40})
+    kernels = fuse(rewrite(texts.loaded.graph).graph).kernels
+    (call,) = [call for call in kernels.calls if as_attention(call.kernel)]
+    best = attention_tiles(workload_of(kernels, call), target, 1)[0]
+    assert best.tile.extent("register", "n") == target.vector_floats
+    assert best.tile.extent("block", "m") == TEXT_QUERIES

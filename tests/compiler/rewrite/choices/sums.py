@@ -26,17 +26,21 @@ def _products(s: Sketch) -> Graph:
     return s.graph(s("Add", s("MatMul", s.x(2, 3, a), s.normal(a, 4)), s("MatMul", s.x(2, 3, b), s.normal(b, 4))))
 
 
-def _depthwise(s: Sketch) -> Graph:
-    """Depthwise convolutions with kernels of 3 and 5, side by side, of two inputs or of one."""
+def _branches(s: Sketch) -> Graph:
+    """Convolutions with kernels of 3 and 5 and with equal groups, side by side, of two inputs or of one."""
     parts, step = [], int(s.rng.integers(1, 3))
-    shared = s.x(1, 3, 7, 8)
+    wide, filters = (int(n) for n in s.rng.integers(1, 3, 2))
+    maps = bool(s.rng.integers(2))
+    shared = s.x(1, 3 * wide, 7, 8)
     for at in range(int(s.rng.integers(2, 4))):
         kernel = int(s.rng.choice([3, 5]))
-        x = shared if at and s.rng.integers(2) else s.x(1, int(s.rng.integers(1, 4)), 7, 8)
-        channels = s.dims(x)[1]
-        bias = (s.normal(channels),) if s.rng.integers(2) else ()
-        attrs = {"group": channels, "pads": (kernel // 2,) * 4, "strides": (step, 1)}
-        parts.append(s("Conv", x, s.normal(channels, 1, kernel, kernel), *bias, **attrs))
+        x = shared if at and s.rng.integers(2) else s.x(1, int(s.rng.integers(1, 4)) * wide, 7, 8)
+        groups = s.dims(x)[1] // wide
+        bias = (s.normal(groups * filters),) if s.rng.integers(2) else ()
+        attrs = {"group": groups, "pads": (kernel // 2,) * 4, "strides": (step, 1)}
+        parts.append(s("Conv", x, s.normal(groups * filters, wide, kernel, kernel), *bias, **attrs))
+    if maps:
+        parts = [s("LeakyRelu", part, alpha=0.25) for part in parts]
     return s.graph(s("Concat", *parts, axis=int(s.rng.choice([1, -3]))))
 
 
@@ -53,7 +57,7 @@ def _over_concat(s: Sketch) -> Graph:
 LEFT: Mapping[str, Drawing] = {
     "joined_convolutions": lambda s: _convs(s, {"strides": (2, 1)}, {"strides": (2, 1)}),
     "joined_products": _products,
-    "joined_depthwise": _depthwise,
+    "joined_branches": _branches,
     "convolution_of_concat_apart": _over_concat,
 }
 
@@ -70,7 +74,7 @@ REFUSED: Mapping[str, Refusal] = {
         ),
         "not constant matrices",
     ),
-    "joined_depthwise": (
+    "joined_branches": (
         lambda s: s.graph(
             s(
                 "Concat",

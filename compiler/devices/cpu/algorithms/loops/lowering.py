@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import takewhile
 from math import prod
 
-from compiler.codegen.expressions import INTEGERS, Emitter, Vector, is_vectorised
+from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode, nest
 from compiler.codegen.reductions import (
     identity,
@@ -31,8 +31,9 @@ from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.guards import guards_of, ranges_of
 from compiler.devices.cpu.algorithms.loops.transpose import transpose_of, transposed
+from compiler.devices.cpu.algorithms.loops.vectors import HORIZONTAL, has_vectors, mark, type_of
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
-from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.codegen.strips import SUM_STRETCH, ranged_strips, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bound_of, within
@@ -58,13 +59,8 @@ MIN_VECTOR_EXTENT = 4
 FLAT_CHUNK = 4096
 """Elements of one tile task of a kernel that is a single loop."""
 
-SUM_STRETCH = 64
-"""Elements of a long sum that are added one by one before the total is."""
-
 CHAINS = 4
 """Accumulators that a reduction along memory uses in turn: with one alone each addition would wait for the last."""
-
-HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
 
 
 def loops(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -107,7 +103,7 @@ class _Loops(Lowering):
         None where more is along the blocks' own axes, if these fill a vector as well as it does.
         """
         if not self.kernel.shared or not all(
-            _has_vectors(block) and self._stores_vectors(block) for block in self.kernel.blocks
+            has_vectors(block) and self._stores_vectors(block) for block in self.kernel.blocks
         ):
             return None
         best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
@@ -147,7 +143,7 @@ class _Loops(Lowering):
 
     def _block_vector(self, block: Block) -> Axis | None:
         """The axis of a block's own (parallel, or its reduction) that is vectorised when no shared axis is."""
-        if not _has_vectors(block):
+        if not has_vectors(block):
             return None
         candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_vectors(block)]
         if block.monoid in HORIZONTAL:
@@ -213,12 +209,8 @@ class _Loops(Lowering):
             if ends != "past":
                 self.writer.line(f"const long past = {self._clipped(Span((axis,), 'first', ends))};")
             self.writer.line(f"long {axis} = first;")
-            with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
-                self._blocks(Vector(axis))
-            if axis.extent % self.target.vector_floats:
-                with self.writer.block(f"if ({axis} < past)"):
-                    self.writer.line(f"const long count = past - {axis};")
-                    self._blocks(Vector(axis, "count"))
+            tail = axis.extent % self.target.vector_floats > 0
+            ranged_strips(self.writer, axis, "past", self._blocks, tail=tail)
             return
         past = self._clipped(Span.whole(axis)) if self.trimming.clips((axis,)) else ""
         with self._unless_there(self.blocks[0], self._emitter(None)) if self._tests_lines else nullcontext():
@@ -351,7 +343,7 @@ class _Loops(Lowering):
                 value = convert(value, one.accumulator or expr.dtype, dtype)
                 if store.slot in self.temps and self._is_register(self.temps[store.slot]):
                     name = self.writer.name(f"held_{store.slot}")
-                    self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
+                    self.writer.line(f"const {type_of(dtype, emitter.vector is not None)} {name} = {value};")
                     emitter.held[Load(store.slot, (), dtype)] = name
                 else:
                     emitter.store(store.slot, store.index, value, dtype)
@@ -366,15 +358,19 @@ class _Loops(Lowering):
         block, wide = blocks[0], emitter.vector is not None or along is not None
         sums = [self._begun(one, self._chains(along), wide=wide) for one in blocks]
         names = sums[0][: len(block.values)]
-        guards, values = guards_of(block, lambda part: along in part.axes or emitter.varies(part))
+        guards, values = guards_of(
+            block,
+            lambda part: emitter.varies(part) or (along in part.axes and not ranges_of((part,), block, self.kernel)),
+        )
         order = reduction_order(block, guards, self.plain, along)
         pasts = self._pasts(block)
         guards = [guard for guard in guards if not self._ending(guard, block)]
         ranges = ranges_of(guards, block, self.kernel)
         firsts = self._ranges(ranges.values(), pasts, emitter)
+        is_ranged = any(axis == along for axis, _ in ranges.values())
         guards = [guard for guard in guards if guard not in ranges]
         others, beside = tuple(sums[0][len(names) :]), tuple(zip(blocks[1:], sums[1:], strict=True))
-        reduction = _Nest(block, values, along, _splits_sum(block, order), others, firsts, pasts, beside)
+        reduction = _Nest(block, values, along, _splits_sum(block, order), others, firsts, pasts, beside, is_ranged)
         self._nest(reduction, order, guards, names, emitter)
         return [self._ended(one, chains, along) for one, chains in zip(blocks, sums, strict=True)]
 
@@ -384,8 +380,8 @@ class _Loops(Lowering):
         names: list[str] = []
         for kind, start in (*starts, *starts[:1] * (chains - 1)):
             names.append(self.writer.name("acc"))
-            text = f"tw_splat{_mark(kind)}({start})" if wide else start
-            self.writer.line(f"{_type(kind, wide)} {names[-1]} = {text};")
+            text = f"tw_splat{mark(kind)}({start})" if wide else start
+            self.writer.line(f"{type_of(kind, wide)} {names[-1]} = {text};")
         return names
 
     def _ended(self, block: Block, chains: Sequence[str], along: Axis | None) -> list[str]:
@@ -398,7 +394,7 @@ class _Loops(Lowering):
             self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
         if along is None:
             return names
-        total, across = self.writer.name("total"), f"{HORIZONTAL[block.monoid]}{_mark(kinds[0])}"
+        total, across = self.writer.name("total"), f"{HORIZONTAL[block.monoid]}{mark(kinds[0])}"
         self.writer.line(f"const {C_TYPES[kinds[0]]} {total} = {across}({names[0]});")
         return [total]
 
@@ -465,16 +461,30 @@ class _Loops(Lowering):
         lanes, chains = self.target.vector_floats, (names[0], *reduction.others)
         stride = lanes * len(chains)
         whole = axis.extent // stride * stride if reduction.others else 0
+
+        def turns(strip: Vector) -> None:
+            for turn, name in enumerate(chains):
+                inner = self._along(emitter, strip)
+                inner.names[axis] = f"({axis} + {turn * lanes})"
+                self._take(reduction, (name,), turn, inner)
+
+        def rest(strip: Vector) -> None:
+            self._take(reduction, names, 0, self._along(emitter, strip))
+
+        if reduction.is_ranged:
+            with self.writer.block(""):
+                self.writer.line(f"long {axis} = {reduction.firsts.get(axis, '0')};")
+                if whole:
+                    ranged_strips(self.writer, axis, reduction.past(axis), turns, step=str(stride), tail=False)
+                ranged_strips(self.writer, axis, reduction.past(axis), rest)
+            return
         if whole:
             ends = reduction.pasts.get(axis)
             test = f"{axis} < {whole}{f' && {axis} < {ends}' if ends else ''}"
             with self.writer.block(f"for (long {axis} = 0; {test}; {axis} += {stride})"):
-                for turn, name in enumerate(chains):
-                    inner = self._along(emitter, Vector(axis))
-                    inner.names[axis] = f"({axis} + {turn * lanes})"
-                    self._take(reduction, (name,), turn, inner)
+                turns(Vector(axis))
         past = reduction.pasts.get(axis, "")
-        self._strips(axis, lambda strip: self._take(reduction, names, 0, self._along(emitter, strip)), whole, past)
+        self._strips(axis, rest, whole, past)
 
     def _take(self, reduction: _Nest, names: Sequence[str], turn: int, emitter: Emitter) -> None:
         """One vector more in the accumulators of a turn, of the block and of those beside it."""
@@ -510,8 +520,8 @@ class _Loops(Lowering):
         value, vector = emitter.value(expr), emitter.vector
         if vector and vector.count and vector.axis in block.reduction:
             padded, (neutral,) = self.writer.name("v"), identity(block, [accumulator])
-            first = f"tw_first_n{_mark(accumulator)}({value}, {vector.count}, tw_splat{_mark(accumulator)}({neutral}))"
-            self.writer.line(f"const {_type(accumulator, True)} {padded} = {first};")
+            first = f"tw_first_n{mark(accumulator)}({value}, {vector.count}, tw_splat{mark(accumulator)}({neutral}))"
+            self.writer.line(f"const {type_of(accumulator, True)} {padded} = {first};")
             value = padded
         self.writer.line(step(block, names[:1], [value], wide=vector is not None))
 
@@ -527,6 +537,7 @@ class _Nest:
     firsts  C variables for where axes begin, that do not from 0 on
     pasts   C variables for where axes end that stop at a size
     beside  blocks that are reduced in the same pass, each with its accumulators
+    is_ranged  whether vectors along it begin and end where a range does
     """
 
     block: Block
@@ -537,6 +548,7 @@ class _Nest:
     firsts: Mapping[Axis, str]
     pasts: Mapping[Axis, str]
     beside: tuple[tuple[Block, list[str]], ...] = ()
+    is_ranged: bool = False
 
     def past(self, axis: Axis) -> str:
         """Where a reduction axis ends, in C."""
@@ -547,36 +559,6 @@ def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
     """Whether a sum is so long that adding element by element would lose digits."""
     points = prod(axis.extent for axis in order)
     return block.monoid == "sum" and (block.accumulator or DType.F32).is_float and points > 2 * SUM_STRETCH
-
-
-def _has_vectors(block: Block) -> bool:
-    """Whether vectors can hold a block's values, and its reduction be carried out in them."""
-    if (
-        block.sequential
-        or (block.monoid and block.monoid not in HORIZONTAL)
-        or not all(map(is_vectorised, block.values))
-    ):
-        return False
-    if block.accumulator is None:
-        return True
-    kinds = {value.dtype for value in block.values}
-    if DType.F32 in (block.accumulator, *kinds):
-        return {block.accumulator} == kinds
-    return (
-        block.accumulator is DType.I32
-        if block.monoid == "sum"
-        else {block.accumulator} == kinds and block.monoid != "prod"
-    )
-
-
-def _type(dtype: DType, wide: bool) -> str:
-    """The C type of a value, or of a vector of them."""
-    return ("vi" if dtype in INTEGERS else "vf") if wide else C_TYPES[dtype]
-
-
-def _mark(dtype: DType) -> str:
-    """What ends the names of C functions on vectors of integers."""
-    return "_i" if dtype in INTEGERS else ""
 
 
 def _tiled(outer: Sequence[Axis]) -> list[Axis]:

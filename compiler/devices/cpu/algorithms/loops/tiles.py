@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.model import CALL_NS, read_rate
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import output_strides
 from compiler.forms.normal_form import Slots, contract_temps, join_shared, without_unit_axes

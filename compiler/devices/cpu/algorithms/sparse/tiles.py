@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.sparse.plane import Plane
 from compiler.devices.cpu.blocking import even_part, parts
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.zeros import CLASSES, GROUPS
 from compiler.forms.sparse import SparseProduct, as_sparse_product

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
-from compiler.devices.cpu.codegen.quantised_rows import scales, zeros
+from compiler.devices.cpu.codegen.quantised_rows import include, scales, zeros
 from compiler.devices.cpu.products.few_rows.product import FewRows, row_counts
 from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
@@ -64,6 +64,7 @@ class ExpandedColumns:
     def _write_floats(self, writer: Writer, name: str) -> None:
         """An inlined `name(const uint8_t *b, float *to)`: to[k][column] of a chunk."""
         packing, parts, vectors = self.packing, 8 // self.packing.bits, range(self._vectors)
+        include(writer, packing)
         with writer.block(f"static inline __attribute__((always_inline)) void {name}(const uint8_t *b, float *to)"):
             for at in vectors:
                 writer.line(f"const vf s{at} = {scales(packing, at)}, z{at} = {zeros(packing, at)};")

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import strategies as st
 
-from compiler.devices.cpu.algorithms.amx import TileProduct, amx_bf16_tiles, amx_integer_tiles, parts_of
+from compiler.devices.cpu.algorithms.amx import amx_bf16_tiles, amx_integer_tiles
 from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.products.dot.amx import TileProduct, parts_of
 from compiler.devices.cpu.target import PROFILES, TILES, CpuTarget, runs_here
 from compiler.forms.contraction import as_contraction
 from compiler.forms.integer import as_integer

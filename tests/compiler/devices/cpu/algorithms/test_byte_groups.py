@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms import legal_tiles
-from compiler.devices.cpu.algorithms.window import BYTE_GROUPS
+from compiler.devices.cpu.algorithms.byte_groups import BYTE_GROUPS
 from compiler.devices.cpu.target import PROFILES, CpuTarget, runs_here
 from compiler.forms.byte_groups import byte_groups
 from compiler.ir.buffers import Buffer

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.products.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.forms.contraction import Contraction, as_contraction
 from compiler.forms.normal_form import Slots

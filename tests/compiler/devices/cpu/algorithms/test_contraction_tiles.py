@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles, tile_ns
 from compiler.devices.cpu.blocking import rest_step
 from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.products.contraction.tiles import contraction_tiles, tile_ns
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer

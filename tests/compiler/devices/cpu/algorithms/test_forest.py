@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from compiler.devices.cpu.algorithms.routine import routine_tiles
+from compiler.devices.cpu.algorithms.routine.lowering import routine_tiles
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.buffers import Buffer
 from compiler.ir.graph import Node

@@ -439,3 +439,26 @@ def test_a_reduction_runs_over_the_range_that_its_operand_has_of_the_axis(op: st
     check([case])
     text = lower("k", case.workload, case.tile, this_machine()).text
     assert ("first_I" in text and "past_I" in text) == (axis < 2), text
+
+
+ALONG_MEMORY = """
+kernel Range(in x: f32[3, 40, {long}], in ends: i64[40, 2]; out y: f32[40])
+  for i:40
+    y[i] = {monoid}<f32> c:3, j:{long} . where(and(ge(#(j):i64, ends[i, 0]), lt(#(j):i64, ends[i, 1])), \
+x[c, i, j], {neutral}:f32)
+"""
+
+
+@pytest.mark.parametrize("long", [9, 150])
+@pytest.mark.parametrize(("monoid", "neutral"), [("sum", "0.0"), ("max", "-inf"), ("min", "inf")])
+def test_vectors_along_memory_begin_and_end_where_a_range_does(monoid: str, neutral: str, long: int) -> None:
+    kernel = parse_kernel(ALONG_MEMORY.format(long=long, monoid=monoid, neutral=neutral))
+    random = np.random.default_rng(long)
+    ends = random.choice([-(2**63), -1, 0, 1, 3, 8, 9, 16, 33, 70, 149, 150, 2**33, 2**63 - 1], (40, 2))
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    x = random.uniform(-1, 1, (3, 40, long)).astype(np.float32)
+    case = Case(kernel, buffers, (x, ends), tolerance=1e-5)
+    text = lower("k", case.workload, case.tile, resolve("cpu:x86-64-v3")).text
+    assert "tw_load_n(" in text
+    assert "long J = first_J" in text
+    check([case], optimise="-O1")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.quantised_gemv import ROUNDED_ERROR, quantised_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
-from compiler.encodings.quantised import BITS, READ_AS_FLOATS, READ_BY, READ_ROUNDED, Quantised
+from compiler.encodings.quantised import BITS, READ_AS_FLOATS, READ_BY, READ_ROUNDED, SCALE_BITS, Quantised
 from tests.compiler.devices.cpu.algorithms.encoded_rows import MATRIX, EncodedCase, agrees, in_encoding
 from tests.compiler.devices.cpu.algorithms.encoded_rows import encoded as encoded_workload
 from tests.compiler.devices.cpu.algorithms.test_coded_gemv import product
@@ -54,7 +54,8 @@ def cases(draw: st.DrawFn, target: CpuTarget, bits: tuple[int, ...] = BITS) -> Q
     axis = draw(st.sampled_from([0, 1]))
     block = draw(st.sampled_from([WHOLE, 16, 32, 64])) or dims[axis]
     assume(block <= dims[axis])
-    encoding = Quantised.of(draw(st.sampled_from(bits)), axis, block, centred=draw(st.booleans()))
+    scale = draw(st.sampled_from(SCALE_BITS))
+    encoding = Quantised.of(draw(st.sampled_from(bits)), axis, block, centred=draw(st.booleans()), scale=scale)
     matrix = quantised(np.random.default_rng(draw(st.integers(0, 99))), dims, encoding)
     found = encoded(case, encoding, matrix, target, draw(st.sampled_from([1, 2])))
     assume(found is not None)
@@ -69,6 +70,7 @@ def test_products_by_weights_of_few_bits_are_right_for_every_form_of_blocks(form
     assert {case.encoding.bits for case in drawn} >= {2, 4, 8}
     assert {case.encoding.centred for case in drawn} == {False, True}
     assert {case.encoding.axis for case in drawn} == {0, 1}
+    assert {case.encoding.scale for case in drawn} == {*SCALE_BITS}
     agrees(drawn, target)
 
 
@@ -104,7 +106,8 @@ def test_sums_of_whole_numbers_are_those_of_the_dense_matrix_to_the_bit(
 
 def test_activations_of_two_digits_lose_no_more_than_is_said_of_them() -> None:
     target = this_machine()
-    agrees([rounded(case) for case in draws(cases(target), 20)], target, 2 * ROUNDED_ERROR)
+    drawn = [rounded(case) for case in draws(cases(target), 20)]
+    agrees(drawn, target, 4 * ROUNDED_ERROR)  # the largest of few columns may be a sum that cancels
     case = draws(bound(product(4, 1024, 160)), 1)[0]
     encoding = Quantised.of(4, 1, 32, centred=True)
     matrix = quantised(np.random.default_rng(1), case.inputs[MATRIX].shape, encoding)
@@ -168,6 +171,22 @@ def test_the_largest_codes_and_digits_overflow_no_sum(profile: str, bits: int, b
     assert found is not None
     (got,) = Library.of([found], target, optimise="-O1").run(0, found)
     np.testing.assert_allclose(got, x.astype(np.float64) @ matrix.T, rtol=1e-6)
+
+
+@pytest.mark.parametrize("profile", ["cpu", "cpu:x86-64-v3", "cpu:x86-64-v2"])
+def test_scales_of_16_bits_are_read_to_the_bit_from_the_least_to_the_largest(profile: str) -> None:
+    target = resolve(profile)
+    if not target.is_here:
+        pytest.skip(f"this machine cannot run {profile}")
+    case = draws(bound(product(1, 32, 80)), 1)[0]
+    exponents = (-24, -23, -16, -15, -14, 0, 15)
+    scales = np.resize([sign * 2.0**one for one in exponents for sign in (1, -1)], (80, 1)).astype(np.float32)
+    matrix = scales * np.resize(np.arange(-7, 8), 32).astype(np.float32)
+    encoding = Quantised.of(4, 1, 32, centred=True, scale=16)
+    found = encoded(replace(case, inputs=(np.eye(1, 32, 3, np.float32), matrix)), encoding, matrix, target)
+    assert found is not None
+    (got,) = Library.of([found], target, optimise="-O1").run(0, found)
+    np.testing.assert_array_equal(got[0], matrix[:, 3])
 
 
 def test_blocks_along_the_columns_serve_no_product() -> None:

@@ -12,7 +12,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compiler.codegen.calls import geometry
-from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
+from compiler.devices.cpu.algorithms.recurrent.lowering import recurrent_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.encodings.encoding import DENSE
 from compiler.encodings.int24 import INT24

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.bf16 import bf16_tiles
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.algorithms.integer import integer_tiles
-from compiler.devices.cpu.algorithms.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.algorithms.separable import separable_tiles
-from compiler.devices.cpu.algorithms.window.tiles import window_tiles
 from compiler.devices.cpu.algorithms.winograd import winograd_tiles
 from compiler.devices.cpu.emit.lower import count_tiles, task_grid
 from compiler.devices.cpu.emit.regions import Footprint
+from compiler.devices.cpu.products.contraction.tiles import contraction_tiles
+from compiler.devices.cpu.products.row_cuts import MOST, busiest, sizes, with_row_cuts
+from compiler.devices.cpu.products.window.tiles import window_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload

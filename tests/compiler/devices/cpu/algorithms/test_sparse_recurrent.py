@@ -10,8 +10,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compiler.codegen.calls import workload_of
-from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
-from compiler.devices.cpu.algorithms.sparse_recurrent import PICKED, sparse_recurrent_tiles
+from compiler.devices.cpu.algorithms.recurrent.lowering import recurrent_tiles
+from compiler.devices.cpu.algorithms.recurrent.sparse import PICKED, sparse_recurrent_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
 from compiler.encodings import find

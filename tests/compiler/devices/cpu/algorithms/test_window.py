@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from compiler.devices.cpu.algorithms.window.tiles import window_tiles
+from compiler.devices.cpu.products.window.tiles import window_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget, runs_here
 from compiler.forms.channelwise import as_channel_window
 from compiler.ir.buffers import Buffer

@@ -181,6 +181,8 @@ int main(int count, char **given) {
 CALLERS = """
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include "model.h"
 
 static const char *weights;
@@ -207,22 +209,81 @@ int main(int count, char **given) {
     void *error = NULL;
     weights = given[count - 1];
     for (long at = 0; at < 3; at++) pthread_create(&callers[at], NULL, call, (void *)at);
+    for (int turn = 0; turn < 60; turn++) {
+        if (tw_set_threads((turn + 2) % 4)) return puts(tw_last_error()), 1;
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+    if (!tw_set_threads(-1) || !strstr(tw_last_error(), "-1 threads cannot be at work: give 1 or more")) return 1;
     for (long at = 0; at < 3 && !error; at++) pthread_join(callers[at], &error);
     puts(error ? error : "done");
     return 0;
 }
 """
-"""Callers at once, more than cores, whose instances share threads and come and go."""
+"""Callers at once, more than cores, whose instances share threads and come and go, and so do threads."""
+FORKS = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "model.h"
+
+static const char *weights;
+static _Atomic int ended;
+
+static int once(void) {
+    static _Thread_local float image[IMAGE], result[RESULT];
+    static const int64_t in_shape[] = {IN_SHAPE}, out_shape[] = {OUT_SHAPE};
+    tw_instance *instance;
+    tw_config config = {.weights_path = weights, .spin_us = 20};
+    tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, IN_RANK, in_shape, NULL};
+    tw_tensor out = {result, TW_CPU, 0, TW_FLOAT, 32, OUT_RANK, out_shape, NULL};
+    if (tw_create(&config, &instance) || tw_run(instance, &in, &out)) return 1;
+    tw_destroy(instance);
+    return 0;
+}
+
+static void *again(void *number) {
+    int failed = 0;
+    while (!ended) failed |= once() || tw_set_threads(2 + (number != NULL));
+    return failed ? number : NULL;
+}
+
+int main(int count, char **given) {
+    pthread_t callers[2];
+    weights = given[count - 1];
+    for (long at = 0; at < 2; at++) pthread_create(&callers[at], NULL, again, (void *)at);
+    for (int fork_number = 0; fork_number < 40; fork_number++) {
+        int status = 0;
+        pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            _exit(once() || tw_set_threads(1));
+        }
+        if (waitpid(child, &status, 0) != child || status)
+            return printf("child %d: status %d\\n", fork_number, status), 1;
+    }
+    ended = 1;
+    for (int at = 0; at < 2; at++) pthread_join(callers[at], NULL);
+    puts("done");
+    return 0;
+}
+"""
+"""Children of a process in which other threads make instances, run and end them."""
 RACE = 66
 HELP = "#define SPINS_BEFORE_HELP 256"
 
 
 def with_sanitizer(
-    workshop: Workshop, plan: Plan, folder: Path, caller: str = CALLER
+    workshop: Workshop,
+    plan: Plan,
+    folder: Path,
+    caller: str = CALLER,
+    tool: Sequence[str] = ("-fsanitize=thread",),
 ) -> subprocess.CompletedProcess[str]:
     """A caller in C, which finds races by happens-before: those that did not come true this time too.
 
-    Skips where the tool does not work.
+    Skips where the `tool` does not work.
     """
     folder.mkdir()
     sources, weights = workshop.sources([plan])
@@ -238,7 +299,7 @@ def with_sanitizer(
     (folder / "empty.c").write_text("int main(void) { return 0; }\n")
     compiler = [
         find_toolchain().path,
-        "-fsanitize=thread",
+        *tool,
         "-O1",
         "-g",
         "-std=gnu11",
@@ -277,4 +338,12 @@ def test_callers_that_share_threads_touch_no_memory_unordered(tmp_path: Path) ->
     workshop = Workshop(NETWORKS["branchy"]())
     plan = plans_of(workshop.kernels, 2)[-1]
     done = with_sanitizer(workshop, plan, tmp_path / "plan", CALLERS)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[:3000]
+
+
+def test_the_child_of_a_fork_waits_for_no_thread_that_it_does_not_have(tmp_path: Path) -> None:
+    """Whatever the parent's threads were at."""
+    workshop = Workshop(NETWORKS["branchy"]())
+    plan = plans_of(workshop.kernels, 2)[-1]
+    done = with_sanitizer(workshop, plan, tmp_path / "plan", FORKS, tool=())
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[:3000]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.emit.lower import _tasks, count_tiles, lower, task_grid
+from compiler.devices.cpu.products.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.target import this_machine
 from compiler.forms.contraction import as_contraction
 from compiler.forms.normal_form import Slots, rename_axes

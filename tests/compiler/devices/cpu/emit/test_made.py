@@ -75,6 +75,13 @@ def loaded(weights: Weights, profile: str, folder: Path) -> Iterator[int]:
         library.closed()
 
 
+def resident(file: Path) -> int:
+    """KiB of a file that this process has in memory by a mapping of it."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    [at] = [at for at, line in enumerate(lines) if line.endswith(str(file))]
+    return int(next(line for line in lines[at:] if line.startswith("Rss:")).split()[1])
+
+
 def made(address: int, place: int, count: int) -> np.ndarray:
     return np.frombuffer(ctypes.string_at(address + place, 4 * count), np.uint32)
 
@@ -104,6 +111,8 @@ def test_filters_are_transformed_to_the_bits_that_packing_gives(profile: str, tm
         for place, (packing, array) in zip(places, many, strict=True):
             want = packing.pack(array).reshape(-1).view(np.uint32)
             np.testing.assert_array_equal(made(address, place, packing.elements), want)
+        assert resident(tmp_path / "weights.bin") == 0, "what was read once is in no memory of this process"
+        assert ctypes.string_at(address, weights.size) == weights.bytes()
 
 
 def test_forms_of_one_constant_share_its_filters() -> None:

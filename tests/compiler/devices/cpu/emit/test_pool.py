@@ -6,7 +6,9 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +19,8 @@ import pytest
 from compiler.codegen.build import compile_library, find_toolchain, host_headers
 from compiler.devices.cpu.emit.library import runtime_headers
 from compiler.devices.cpu.target import this_machine
-from compiler.pack.loader import Model, WrongMachine, library
+from compiler.pack.loader import Model, WrongMachine, library, set_threads
+from compiler.pack.loader import model as model_module
 from compiler.pack.loader.library import thread_limit
 from tests.compiler.conftest import Compiled, limit_threads
 
@@ -301,6 +304,91 @@ def test_a_limit_counts_the_callers_thread(
     with Model(network.artifact) as one, Model(network.artifact) as other:
         assert bits(one, image) == bits(other, image) == alone
         assert threads() == first + expected
+
+
+@pytest.fixture
+def variable(monkeypatch: pytest.MonkeyPatch, new_pool: None) -> None:
+    """The number of threads is what the variable says, which is not set, whatever control groups there are."""
+    monkeypatch.setenv("TILEWRIGHT_THREADS", "")
+    monkeypatch.setattr(library, "_own_group_limits", tuple)
+    monkeypatch.setattr(sys, f"_tilewright_libraries_{os.getpid()}", (threading.RLock(), weakref.WeakSet()), False)
+    for module in (library, model_module):
+        monkeypatch.setattr(module, "thread_limit", thread_limit)
+
+
+@pytest.mark.usefixtures("variable")
+def test_the_number_of_threads_is_set_before_the_first_run_and_later(
+    network: Compiled, image: np.ndarray, alone: bytes
+) -> None:
+    first = threads()
+    set_threads(2)
+    with Model(network.artifact) as one, Model(network.artifact) as other:
+        for limit, expected in [(2, 1), (1, 0), (3, 2), (2, 1), (None, wanted(2))]:
+            set_threads(limit)
+            assert threads() <= first + expected, "those that are too many have ended"
+            assert bits(one, image) == bits(other, image) == alone
+            assert threads() == first + expected
+            assert os.environ.get("TILEWRIGHT_THREADS") == (limit and str(limit))
+        set_threads(2)
+        one.close()
+        assert bits(other, image) == alone
+        assert threads() == first + 1, "of whichever library"
+    assert threads() == first
+
+
+@pytest.mark.usefixtures("variable")
+def test_the_number_of_threads_is_set_while_others_run_load_and_close(
+    network: Compiled, image: np.ndarray, alone: bytes
+) -> None:
+    first = threads()
+    ended = threading.Event()
+
+    def calls(spin_us: int) -> int:
+        wrong = 0
+        while not ended.is_set():
+            with Model(network.artifact, spin_us=spin_us) as model:
+                wrong += sum(bits(model, image) != alone for _ in range(4))
+        return wrong
+
+    with ThreadPoolExecutor(3) as callers:
+        found = [callers.submit(calls, spin_us) for spin_us in (0, 20, 2000)]
+        try:
+            for turn in range(40):
+                set_threads((1, 3, 2, None)[turn % 4])
+                time.sleep(0.002)
+        finally:
+            ended.set()
+        assert [one.result() for one in found] == [0, 0, 0]
+    assert threads() == first
+
+
+@pytest.mark.usefixtures("variable")
+def test_what_is_no_number_of_threads_is_refused_and_nothing_changed() -> None:
+    set_threads(2)
+    for wrong in (0, -1, True, 1.5, "2"):
+        with pytest.raises(ValueError, match=rf"threads is {wrong!r}. Fix: give 1 or more"):
+            set_threads(wrong)  # type: ignore[arg-type]
+    assert thread_limit() == 2
+
+
+@pytest.mark.usefixtures("variable")
+def test_a_library_that_is_closed_while_its_threads_are_counted_is_closed_after_that(
+    network: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Model(network.artifact) as model:
+        opened = library._Library(model._files.library(""))
+
+    def set_and_close(threads: int) -> None:
+        opened.close()  # as a finaliser may
+        assert opened._fd < 0 or os.readlink(f"/proc/self/fd/{opened._fd}"), "open still"
+        found.append(threads)
+
+    found: list[int] = []
+    monkeypatch.setattr(opened.calls, "tw_set_threads", set_and_close)
+    set_threads(3)
+    assert found == [3]
+    set_threads(2)
+    assert found == [3], "it is closed"
 
 
 def test_the_variable_and_the_control_groups_limit_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from compiler.devices.cpu.algorithms.dot.lowering import DotContraction
+from compiler.devices.cpu.products.dot.lowering import DotContraction
 from compiler.devices.cpu.target import NEAR_BYTES
 from compiler.forms.groups import LANE_BYTES
 from compiler.forms.kept_groups import PickedGroups

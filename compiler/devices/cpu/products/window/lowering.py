@@ -22,11 +22,11 @@ from compiler.codegen.functions import decode, describe
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.loops.lowering import SUM_STRETCH
-from compiler.devices.cpu.algorithms.window.tilings import Run, Shape, Tiles, along, tests_of, tiles_inside
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, signature
+from compiler.devices.cpu.codegen.strips import SUM_STRETCH
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
+from compiler.devices.cpu.products.window.tilings import Run, Shape, Tiles, along, tests_of, tiles_inside
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import within
 from compiler.forms.channelwise import ChannelWindow, as_byte_window, weights_of

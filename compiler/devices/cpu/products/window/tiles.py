@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
 
-from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
+from compiler.devices.cpu.model import CALL_NS
+from compiler.devices.cpu.products.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.channelwise import ChannelWindow, Side, as_byte_window

@@ -22,10 +22,10 @@ from functools import cached_property
 from compiler.codegen.expressions import INTEGERS, Vector
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.window.lowering import BlockedWindow, Strip
-from compiler.devices.cpu.algorithms.window.tiles import blocked, window_shapes
-from compiler.devices.cpu.algorithms.window.tilings import Shape
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.products.window.lowering import BlockedWindow, Strip
+from compiler.devices.cpu.products.window.tiles import blocked, window_shapes
+from compiler.devices.cpu.products.window.tilings import Shape
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.byte_groups import ByteGroups, byte_groups
 from compiler.forms.groups import LANE_BYTES, Groups

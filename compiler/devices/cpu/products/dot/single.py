@@ -7,9 +7,9 @@ from dataclasses import replace
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
-from compiler.devices.cpu.algorithms.dot.lowering import DotContraction
-from compiler.devices.cpu.algorithms.dot.steps import DotStep
 from compiler.devices.cpu.codegen.trimming import Span
+from compiler.devices.cpu.products.dot.lowering import DotContraction
+from compiler.devices.cpu.products.dot.steps import DotStep
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES
 from compiler.ir.expr import conjuncts

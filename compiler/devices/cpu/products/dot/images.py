@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
-from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Shape, Staged
-from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
 from compiler.devices.cpu.blocking import even_part
+from compiler.devices.cpu.products.dot.lowering import DotContraction, Shape, Staged
+from compiler.devices.cpu.products.row_cuts import with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.operand import bound_of
 from compiler.forms.window_rows import WindowRows

@@ -18,13 +18,12 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
-from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
+from compiler.devices.cpu.algorithms.recurrent.lowering import MAP_NS, STEPS, VECTORS, Recurrent
 from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
+from compiler.devices.cpu.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.blocks import WIDTHS, Blocks
 from compiler.encodings.picks import Picks
@@ -212,6 +211,3 @@ class _SparseRecurrent(Recurrent):
     def _panel(self, product: Product) -> int:
         """Columns of a panel of the product's matrix."""
         return self.tile.extent("vector", "n") if product.matrix in self.kept else super()._panel(product)
-
-
-SPARSE_RECURRENT = Algorithm((KEPT, PICKED), sparse_recurrent_tiles, sparse_recurrent)

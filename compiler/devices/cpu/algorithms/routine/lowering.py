@@ -6,11 +6,10 @@ from math import prod
 
 from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.boxes import SelectBoxes
-from compiler.devices.cpu.algorithms.forest import Forest, forest_seconds
-from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.routine.boxes import SelectBoxes
+from compiler.devices.cpu.algorithms.routine.forest import Forest, forest_seconds
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.model import CALL_NS
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
@@ -133,6 +132,3 @@ def _precedes(x: str, other: str, dtype: DType, largest: bool) -> str:
         return order
     ahead, behind = (x, other) if largest else (other, x)
     return f"{order} || ({ahead} != {ahead} && {behind} == {behind})"
-
-
-ROUTINE = Algorithm(("routine",), routine_tiles, routine)

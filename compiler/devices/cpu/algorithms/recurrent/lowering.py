@@ -17,13 +17,12 @@ from dataclasses import dataclass
 
 from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, read_rate, widen_cost
 from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.rows import FLOATS, NARROW, RowsKernel, codes, is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row, store_vector, strips
+from compiler.devices.cpu.model import CALL_NS, INT24_ERROR, read_rate, widen_cost
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.int24 import INT24, INT24_BYTES
 from compiler.forms.cache_lines import whole_lines
@@ -397,14 +396,3 @@ class Recurrent(Lowering):
 
             strips(writer, block.reduction[0], self.lanes, step)
             self._emitter(None).store(store.slot, store.index, f"tw_{EXTREMES[block.monoid]}(best)")
-
-
-RECURRENT = Algorithm(
-    (
-        "recurrent",
-        "recurrent24",
-        "recurrent8",
-    ),
-    recurrent_tiles,
-    recurrent,
-)

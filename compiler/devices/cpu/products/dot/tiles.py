@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cuts
 from compiler.devices.cpu.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.model import CALL_NS
+from compiler.devices.cpu.products.row_cuts import busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction
 from compiler.forms.groups import LANE_BYTES

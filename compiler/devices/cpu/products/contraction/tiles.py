@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from math import prod
 
-from compiler.devices.cpu.algorithms.model import CALL_NS, IN_FLIGHT, STREAMING
-from compiler.devices.cpu.algorithms.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.blocking import REST_PARTS, even_part, most_rows, rest_step
+from compiler.devices.cpu.model import CALL_NS, IN_FLIGHT, STREAMING
+from compiler.devices.cpu.products.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import open_axes
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
