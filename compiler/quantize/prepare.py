@@ -1,7 +1,8 @@
 """What is done to a model in floating point before it is quantised; it computes the same.
 
-A BatchNormalization behind a layer becomes part of its weights, and so do the factors of a Gemm; a factor of an operand
-of attention goes behind the product: bytes are then rounded once. Channels between two layers may be scaled
+A BatchNormalization behind a layer becomes part of its weights, and so do numbers for each channel that are added to
+its result or multiplied with it, and the factors of a Gemm: bytes between them would be one rounding more. A factor of
+an operand of attention goes behind the product for the same reason. Channels between two layers may be scaled
 ("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight
 Equalization and Bias Correction", ICCV 2019, section 4.1).
 """
@@ -29,11 +30,12 @@ def fold(network: Network, *, attention: bool) -> int:
 
     attention  the operands of a product of two activations will be bytes
     """
+    _without_identities(network)
     count = 0
     for node in list(network.nodes):
         match network.operator(node):
-            case "BatchNormalization":
-                count += _fold_normalisation(network, node)
+            case "BatchNormalization" | "Add" | "Sub" | "Mul" | "Div":
+                count += _fold_channels(network, node)
             case "Gemm":
                 count += _fold_factors(network, node)
             case "MatMul" if attention:
@@ -57,33 +59,90 @@ def _give(network: Network, node: NodeProto, position: int, array: np.ndarray) -
     network.look()
 
 
-def _fold_normalisation(network: Network, node: NodeProto) -> int:
-    """gamma (W x + b - mean) / sqrt(var + eps) + beta is a layer with other W and b."""
-    layer = network.producer.get(node.input[0])
-    if layer is None or network.only_reader(node.input[0]) is not node or not 0 < _results(node) < 2:
+def _without_identities(network: Network) -> None:
+    """Readers of an Identity read what it takes, so that no layer is hidden from what follows it."""
+    for node in list(network.nodes):
+        if network.operator(node) != "Identity" or {node.output[0]} & (network.outputs | network.captured):
+            continue
+        for reader in network.readers.get(node.output[0], ()):
+            for at, name in enumerate(reader.input):
+                if name == node.output[0]:
+                    reader.input[at] = node.input[0]
+        network.nodes.remove(node)
+        network.look()
+
+
+def _fold_channels(network: Network, node: NodeProto) -> int:
+    """factor (W x + b) + shift, a number of each for each channel, is a layer with other W and b."""
+    at = next((at for at, name in enumerate(node.input) if network.constant(name) is None), 0)
+    layer = network.producer.get(node.input[at])
+    if layer is None or network.only_reader(node.input[at]) is not node or not 0 < _results(node) < 2:
         return 0
-    if network.operator(layer) not in ("Conv", "ConvTranspose"):
+    if network.operator(layer) not in ("Conv", "ConvTranspose", "Gemm"):
         return 0
     group = attributes(layer)["group"].i if "group" in attributes(layer) else 1
     weights = _owned(network, layer, 1)
-    parts = [network.constant(name) for name in node.input[1:5]]
-    if weights is None or any(part is None for part in parts):
+    if weights is None or (network.operator(layer) == "ConvTranspose" and group != 1) or _bias_is_data(network, layer):
         return 0
-    if (network.operator(layer) == "ConvTranspose" and group != 1) or _bias_is_data(network, layer):
+    axis = channel_axis(network, layer)
+    channels = weights.shape[axis]
+    if network.operator(node) == "BatchNormalization":
+        found = _of_normalisation(network, node)
+    else:
+        found = _of_constant(network, node, at, (-1,) if layer.op_type == "Gemm" else (-1, *[1] * (weights.ndim - 2)))
+    if found is None or any(one.size not in (1, channels) for one in found):
         return 0
-    if "training_mode" in attributes(node) and attributes(node)["training_mode"].i:
-        return 0
-    gamma, beta, mean, variance = (part.astype(np.float64) for part in parts if part is not None)
-    epsilon = attributes(node)["epsilon"].f if "epsilon" in attributes(node) else 1e-5
-    factor = gamma / np.sqrt(variance + epsilon)
+    factor, shift = (np.broadcast_to(one, channels) for one in found)
     bias = _owned(network, layer, 2)
-    before = np.zeros(len(factor)) if bias is None else bias.astype(np.float64)
-    _give(network, layer, 1, weights * _along(factor, channel_axis(network, layer), weights.ndim))
-    _give(network, layer, 2, (before - mean) * factor + beta)
+    before = np.zeros(channels) if bias is None else bias.astype(np.float64)
+    folded = weights * _along(factor, axis, weights.ndim), before * factor + shift
+    if any(np.abs(one).max(initial=0.0) > np.finfo(np.float32).max for one in folded):
+        return 0
+    _give(network, layer, 1, folded[0])
+    _give(network, layer, 2, folded[1])
     layer.output[0] = node.output[0]
     network.nodes.remove(node)
     network.look()
     return 1
+
+
+def _of_normalisation(network: Network, node: NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+    """gamma (y - mean) / sqrt(var + eps) + beta, as a factor and a shift of each channel; None where these are data."""
+    attrs = attributes(node)
+    parts = [network.constant(name) for name in node.input[1:5]]
+    if any(part is None for part in parts) or ("training_mode" in attrs and attrs["training_mode"].i):
+        return None
+    gamma, beta, mean, variance = (part.astype(np.float64) for part in parts if part is not None)
+    factor = gamma / np.sqrt(variance + (attrs["epsilon"].f if "epsilon" in attrs else 1e-5))
+    return factor, beta - mean * factor
+
+
+def _of_constant(
+    network: Network, node: NodeProto, at: int, form: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The factor and the shift of Add, Sub, Mul and Div with one number, or one for each channel; else None.
+
+    at    the position of what is no constant
+    form  of an array with a number for each channel, as it is broadcast
+    """
+    constant = network.constant(node.input[1 - at])
+    if constant is None or constant.dtype != np.float32 or not np.isfinite(constant).all():
+        return None
+    if constant.ndim > len(form) + 1 or (
+        constant.size > 1 and constant.shape[-len(form) :] != constant.reshape(form).shape
+    ):
+        return None
+    numbers, zero, one = constant.reshape(-1).astype(np.float64), np.zeros(1), np.ones(1)
+    match network.operator(node), at:
+        case "Add", _:
+            return one, numbers
+        case "Sub", 0:
+            return one, -numbers
+        case "Mul", _:
+            return numbers, zero
+        case "Div", 0 if numbers.all():
+            return 1 / numbers, zero
+    return None
 
 
 def _fold_factors(network: Network, node: NodeProto) -> int:

@@ -41,6 +41,57 @@ def test_a_normalisation_that_others_look_at_stays(tmp_path: Path) -> None:
     assert fold(opened, attention=False) == 0
 
 
+def test_numbers_behind_layers_become_weights_also_behind_identities(tmp_path: Path) -> None:
+    """As exporters write biases and scales that they did not fold: one number, or one for each channel."""
+    d = Drawn()
+    d.node("Conv", ["x", d.weights("w1", 4, 3, 3, 3)], "c1")
+    d.node("Add", ["c1", d.weights("b1", 1, 4, 1, 1)], "a1")
+    d.node("Mul", [d.constant("half", [0.5]), d.node("Identity", ["a1"], "i1")], "m1")
+    d.node("ConvTranspose", [d.node("Relu", ["m1"], "r1"), d.weights("w2", 4, 5, 2, 2), d.weights("b2", 5)], "c2")
+    d.node("Sub", [d.node("Div", ["c2", d.weights("d2", 5, 1, 1)], "d2r"), d.constant("one", 1)], "s2")
+    d.node("Gemm", [d.node("Flatten", ["s2"], "f"), d.weights("w3", 245, 6), d.weights("b3", 1, 6)], "g", alpha=0.5)
+    d.node("Mul", ["g", d.weights("m3", 6)], "y")
+    path = saved(d.model({"x": (1, 3, 8, 8)}, {"y": (1, 6)}), tmp_path)
+    _, opened = open_network(path)
+    assert fold(opened, attention=False) == 6
+    assert [node.op_type for node in opened.nodes] == ["Conv", "Relu", "ConvTranspose", "Flatten", "Gemm"]
+    assert same(opened, path, x=np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("operator", "constant"),
+    [
+        ("Add", np.arange(4).reshape(1, 1, 4)),  # along the width, which is as large as the channels
+        ("Add", np.arange(1, 3).reshape(2, 1, 1, 1, 1)),  # an axis more
+        ("Add", np.full((1, 1, 1, 1, 1), 2)),
+        ("Div", np.array([1, 0, 1, 1]).reshape(4, 1, 1)),
+        ("Mul", np.inf),
+        ("Mul", 3e38),  # weights beyond float32
+        ("Max", 0.5),
+    ],
+)
+def test_what_is_not_a_finite_number_for_each_channel_stays(operator: str, constant: object, tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Conv", ["x", d.constant("w", np.full((4, 3, 1, 1), 2))], "c")
+    d.node(operator, ["c", d.constant("number", constant)], "y")
+    rank = max(4, np.ndim(np.asarray(constant)))
+    _, opened = open_network(saved(d.model({"x": (1, 3, 4, 4)}, {"y": (None,) * rank}), tmp_path))
+    assert fold(opened, attention=False) == 0
+
+
+def test_a_number_that_is_divided_and_a_result_that_others_read_stay(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Conv", ["x", d.weights("w", 4, 3, 1, 1)], "c")
+    d.node("Identity", ["c"], "seen")
+    d.node("Add", ["c", d.constant("three", 3)], "a")
+    d.node("Conv", ["a", d.weights("v", 4, 4, 1, 1)], "e")
+    d.node("Div", [d.constant("four", 4), "e"], "y")
+    model = d.model({"x": (1, 3, 4, 4)}, {"seen": (1, 4, 4, 4), "y": (1, 4, 4, 4)})
+    _, opened = open_network(saved(model, tmp_path))
+    assert fold(opened, attention=False) == 0
+    assert "Identity" in [node.op_type for node in opened.nodes]
+
+
 def unequal() -> onnx.ModelProto:
     """Three layers, the middle one depthwise, with channels of very different sizes."""
     d = Drawn()

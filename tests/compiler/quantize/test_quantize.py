@@ -52,6 +52,29 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 X = np.random.default_rng(1).normal(size=(3, 2, 3, 16, 16)).astype(np.float32)
 
 
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
+def test_a_bias_that_an_add_gives_costs_no_rounding_of_its_own(activations: str, tmp_path: Path) -> None:
+    """A bias far larger than the products that it is added to: rounded between them, these would be lost."""
+    made = []
+    for apart in (False, True):
+        d = Drawn()
+        first, bias = d.weights("w1", 6, 3, 3, 3), d.constant("b1", d.random.normal(size=6) * 20 - 20)
+        if apart:
+            d.constant("b1", d.arrays["b1"].reshape(1, 6, 1, 1))
+            d.node("Add", [d.node("Conv", ["x", first], "c1"), bias], "a1")
+            d.node("Relu", [d.node("Identity", ["a1"], "i1")], "r1")
+        else:
+            d.node("Relu", [d.node("Conv", ["x", first, bias], "c1")], "r1")
+        d.node("Conv", ["r1", d.weights("w2", 4, 6, 1, 1)], "y")
+        folder = tmp_path / str(apart)
+        folder.mkdir()
+        model = d.model({"x": (2, 3, 16, 16)}, {"y": (2, 4, 14, 14)})
+        path, report = quantised(model, folder, samples(folder / "s.npz"), activations=activations)
+        assert report["tensors"] == 2
+        made.append(of_runtime(path, x=X[0]))
+    assert np.array_equal(made[0], made[1])
+
+
 def test_every_layer_of_a_network_is_int8_and_its_output_near(whole: tuple[Path, dict[str, Any]]) -> None:
     path, report = whole
     assert [(row["node"], row["precision"], row["reason"]) for row in report["layers"]] == [
