@@ -68,7 +68,7 @@ class Tree:
         """Raises Unfit unless the tests pass as long as nothing is changed."""
         status, said = self._run(tests)
         if status != PASSED:
-            raise Unfit(f"without any mutant {' '.join(tests)} does not pass:\n{said[-3000:]}")
+            raise Unfit(f"without any mutant {' '.join(tests)} does not pass, but ends with {status}:\n{said[-3000:]}")
 
     def fate(self, mutant: Mutant) -> Fate:
         """Puts the mutant in, runs its tests, the first before the others, and takes it out.
