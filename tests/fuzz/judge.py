@@ -140,14 +140,18 @@ def _told(writing: Connection, end: Callable[[Subject, int], Reported], subject:
     writing.send(end(subject, number))
 
 
+def asked(subject: Subject, number: int) -> dict[str, Any]:
+    """Options that a model is compiled with, as JSON."""
+    return {"tuning_budget_s": 0, "dims": subject.dims, **(subject.options or {"threads": 1 + number % 2})}
+
+
 def ended(subject: Subject, number: int) -> Reported:
     """The fields of an outcome, in the process that may end by it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     seconds = SOON_SECONDS if subject.may_be_slow else MOST_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     signal.alarm(PATIENCE * MOST_SECONDS)
-    asked = {"tuning_budget_s": 0, "dims": subject.dims, **(subject.options or {"threads": 1 + number % 2})}
-    options = CompileOptions.from_json(asked)
+    options = CompileOptions.from_json(asked(subject, number))
     with tempfile.TemporaryDirectory(prefix="tw-fuzz-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, about the values of a mutant
         model, artifact = Path(folder) / "model.onnx", Path(folder) / "model.tw"

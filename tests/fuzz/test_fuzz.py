@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
@@ -142,9 +144,26 @@ def test_a_wrong_answer_is_found_named_and_kept(
 ) -> None:
     monkeypatch.setattr(judge, "ended", one_off)
     monkeypatch.setattr(mutants, "mutant", lambda number: ("relu", relu([4])))
-    assert main(["--only", "mutant", "7", "--kept", str(tmp_path)]) == 1
+    assert main(["--only", "mutant", "7", "--kept", str(tmp_path), "--minimise", "0"]) == 1
     assert "mutant 7 (relu): wrong ours" in capsys.readouterr().out
     assert (tmp_path / "mutant-7.onnx").read_bytes() == relu([4])
+
+
+def faulty(subject: Subject, number: int) -> Reported:
+    """That of one whose refusal is ours."""
+    return "ok", "unsupported", "ours", f"{subject.seed} {number}"
+
+
+def test_beside_what_fails_in_compiling_lies_the_smallest_part_that_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [hostile.node("Relu", ["x"], ["a"]), hostile.node("NoSuchThing", ["a"], ["b"]), hostile.node("Relu", ["b"])]
+    monkeypatch.setattr(judge, "ended", faulty)
+    monkeypatch.setattr(mutants, "mutant", lambda number: ("three", model(nodes, {"x": [4]}, ["y"])))
+    assert main(["--only", "mutant", "7", "--kept", str(tmp_path), "--minimise", "20"]) == 1
+    assert "1 of 3 nodes (NoSuchThing)" in capsys.readouterr().out
+    assert [one.op_type for one in onnx.load(tmp_path / "mutant-7.minimised.onnx").graph.node] == ["NoSuchThing"]
+    assert json.loads((tmp_path / "mutant-7.json").read_text())["threads"] == 2
 
 
 def test_what_dies_or_raises_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:

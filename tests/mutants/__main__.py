@@ -4,6 +4,8 @@ make mutants                                          the list of `fixed`, every
 make mutants ARGS='--only seccomp --only races'       those of the list whose names hold one of these words
 make mutants ARGS='--room compiler/fuse --seed 7'     a sample of all changes that may be made in a room, run by its
                                                       tests
+make mutants ARGS='--all --seed 7 --from 40'          a slice of a sample of all sources, run by what `make test` has
+                                                      of each one's room
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.fixed import FIXED
-from tests.mutants.mutant import Mutant, Stale, mirror_of, of_room
+from tests.mutants.mutant import Mutant, Stale, mirror_of, of_all, of_room
 from tests.mutants.tree import Fate, Tree, Unfit
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description="Changes that tests should notice.")
     parser.add_argument("--only", action="append", default=[], help="of the list, those whose name holds this")
     parser.add_argument("--room", help="a folder or file of the sources: a random sample of it instead of the list")
+    parser.add_argument("--all", action="store_true", help="a random sample of all Python sources instead of the list")
+    parser.add_argument("--from", type=int, default=0, dest="begin", help="with --all: the number of the first")
     parser.add_argument("--tests", action="append", default=[], help="of that room (default: the same path in tests)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--count", type=int, default=20, help="how many there are in the sample")
@@ -40,17 +45,21 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     stale: list[str] = []
     try:
-        if chosen.room:
+        if chosen.all:
+            mutants = of_all(ROOT, chosen.seed, chosen.begin, chosen.count)
+        elif chosen.room:
             mutants = sampled(chosen.room.rstrip("/"), chosen.tests, chosen.seed, chosen.count)
         else:
             mutants, stale = listed(chosen.only)
-        fates = judged(mutants, chosen.timeout)
-    except (FileNotFoundError, Unfit) as reason:
+    except FileNotFoundError as reason:
         print(reason, file=sys.stderr)
         return 2
+    fates = judged(mutants, chosen.timeout, "not exhaustive" if chosen.all else "")
     print(as_json(fates, stale) if chosen.json else as_text(fates, stale))
-    survived = [one for one, fate in fates if fate is Fate.SURVIVED]
-    return 1 if stale or (survived and not chosen.room) else 0
+    ends = {fate for _, fate in fates}
+    if stale or (Fate.SURVIVED in ends and not chosen.room and not chosen.all):
+        return 1
+    return 2 if Fate.UNJUDGED in ends else 0
 
 
 def listed(words: Sequence[str], root: Path = ROOT) -> tuple[list[Mutant], list[str]]:
@@ -75,17 +84,18 @@ def sampled(room: str, tests: Sequence[str], seed: int, count: int, root: Path =
     return [mutants[one] for one in sorted(at)]
 
 
-def judged(mutants: Sequence[Mutant], timeout_s: float) -> list[tuple[Mutant, Fate]]:
-    """What became of each, in a copy of the checkout. Raises Unfit when tests fail already without a mutant."""
+def judged(mutants: Sequence[Mutant], timeout_s: float, marks: str = "") -> list[tuple[Mutant, Fate]]:
+    """What became of each, in a copy of the checkout."""
     fates: list[tuple[Mutant, Fate]] = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tw-mutants-") as folder:
-        tree = Tree.copied(ROOT, Path(folder), timeout_s)
-        for tests in dict.fromkeys(mutant.tests for mutant in mutants):
-            _say(f"without a mutant: {' '.join(tests)}")
-            tree.check(tests)
+        tree = Tree.copied(ROOT, Path(folder), timeout_s, marks)
         for number, mutant in enumerate(mutants, 1):
-            fates.append((mutant, tree.fate(mutant)))
+            try:
+                fates.append((mutant, tree.fate(mutant)))
+            except Unfit as reason:
+                _say(str(reason))
+                fates.append((mutant, Fate.UNJUDGED))
             reported = f"{number} of {len(mutants)}, {time.monotonic() - begin:.0f} s"
             _say(f"{reported}: {fates[-1][1]}: {mutant.name} at {mutant.where}")
     return fates
@@ -93,11 +103,15 @@ def judged(mutants: Sequence[Mutant], timeout_s: float) -> list[tuple[Mutant, Fa
 
 def as_text(fates: Sequence[tuple[Mutant, Fate]], stale: Sequence[str]) -> str:
     """The survivors with what was changed, those of the list that are not found, and how many there were."""
-    survived = [one for one, fate in fates if fate is Fate.SURVIVED]
-    reported = [f"survived: {one.name} at {one.where}, run by {' '.join(one.tests)}\n{one.diff}" for one in survived]
-    return "\n".join(
-        [*reported, *stale, f"{len(fates) - len(survived)} of {len(fates)} noticed, {len(stale)} not found"]
-    )
+    reported = [
+        f"{fate}: {one.name} at {one.where}, run by {' '.join(one.tests)}\n{one.diff}"
+        for one, fate in fates
+        if fate in (Fate.SURVIVED, Fate.UNJUDGED)
+    ]
+    ends = Counter(fate for _, fate in fates)
+    counted = f"{ends[Fate.NOTICED] + ends[Fate.TIMED_OUT]} of {len(fates)} noticed, {len(stale)} not found"
+    unjudged = [f"{ends[Fate.UNJUDGED]} not judged"] if ends[Fate.UNJUDGED] else []
+    return "\n".join([*reported, *stale, ", ".join([counted, *unjudged])])
 
 
 def as_json(fates: Sequence[tuple[Mutant, Fate]], stale: Sequence[str]) -> str:

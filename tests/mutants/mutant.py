@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,36 @@ def mirror_of(root: Path, room: str) -> str:
     if not (root / mirrored).exists():
         raise FileNotFoundError(f"there is no {mirrored}: name the tests of {room} with --tests")
     return mirrored.as_posix()
+
+
+def of_all(root: Path, seed: int, begin: int, count: int) -> list[Mutant]:
+    """Numbers `begin` to `begin + count` of the sample of all Python sources that a seed gives.
+
+    Files are drawn in proportion to their lines, and a change in each. A number is the same whatever the others are.
+    """
+    texts = {file: (root / file).read_text() for file in sources(root) if file.endswith(".py")}
+    files, lines = [*texts], [text.count("\n") for text in texts.values()]
+    drawn, found = random.Random(seed), dict[tuple[str, str], Mutant]()
+    while len(found) < begin + count:
+        (file,) = drawn.choices(files, lines)
+        text = texts[file]
+        if not (each := changes(text)):
+            continue
+        change = drawn.choice(each)
+        line = 1 + text.count("\n", 0, change.begin)
+        one = Mutant(change.about, file, text, change.applied(text), line, tests_near(root, file))
+        found.setdefault((file, one.after), one)
+    return [*found.values()][begin:]
+
+
+def tests_near(root: Path, file: str) -> tuple[str, ...]:
+    """Tests of a source's room: its own before all that lie in the mirrored folder, or the nearest above with any."""
+    folder = root / "tests" / Path(file).parent
+    while not (found := sorted(folder.glob("test_*.py"))) and folder != root:
+        folder = folder.parent
+    own, below = folder / f"test_{Path(file).name}", folder / Path(file).stem
+    found.sort(key=lambda path: path != own)
+    return tuple(path.relative_to(root).as_posix() for path in (*found, *([below] if below.is_dir() else [])))
 
 
 def _read(path: Path) -> str:

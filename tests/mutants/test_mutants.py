@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.mutants import __main__ as tool
 from tests.mutants.fixed import FIXED
-from tests.mutants.mutant import Mutant, Stale, Wanted, mirror_of, of_room, sources
+from tests.mutants.mutant import Mutant, Stale, Wanted, mirror_of, of_all, of_room, sources
 from tests.mutants.operators import changes
 from tests.mutants.tree import Fate, Tree, Unfit
 
@@ -95,8 +96,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "import sys\nsys.path.insert(0, '.')\nfrom compiler.room.sign import sign\n"
         "def test_sign():\n    assert (sign(-3), sign(2)) == (-1, 1)\n"
         "def test_that_fails():\n    assert sign(0) == 0\n"
+        "import pytest\n@pytest.mark.slow\ndef test_slow():\n    assert sign(-3) == -1\n"
     )
-    (root / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (root / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -ra\nmarkers = slow\n")
     (root / ".gitignore").write_text("*.log\n")
     (root / "ignored.log").write_text("")
     subprocess.run(["git", "init", "-q", "."], cwd=root, check=True)
@@ -105,6 +107,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 PASSING = "tests/compiler/room/test_sign.py::test_sign"
+FAILING = "tests/compiler/room/test_sign.py::test_that_fails"
+SLOW = "tests/compiler/room/test_sign.py::test_slow"
 
 
 def mutant(root: Path, old: str, new: str, tests: str = PASSING) -> Mutant:
@@ -115,15 +119,16 @@ def test_what_tests_notice_and_what_they_do_not(checkout: Path, tmp_path: Path) 
     tree = Tree.copied(checkout, tmp_path / "copy")
     assert not (tree.root / "ignored.log").exists()
     before = (tree.root / "compiler/room/sign.py").read_text()
-    tree.check([PASSING])
     assert tree.fate(mutant(checkout, "return -1", "return 1")) is Fate.NOTICED
     assert tree.fate(mutant(checkout, "x < 0", "x <= 0")) is Fate.SURVIVED
     assert tree.fate(mutant(checkout, "def sign", "def other")) is Fate.NOTICED  # it cannot be imported
     assert (tree.root / "compiler/room/sign.py").read_text() == before
-    with pytest.raises(Unfit, match="does not pass"):
-        tree.check(["tests/compiler/room/test_sign.py"])
-    with pytest.raises(Unfit, match="does not pass"):
-        tree.check([f"{PASSING}_of_nothing"])
+    for unfit in (FAILING, f"{PASSING}_of_nothing"):
+        with pytest.raises(Unfit, match="does not pass"):
+            tree.fate(mutant(checkout, "return -1", "return 1", unfit))
+    shorter = Tree(tree.root, marks="not slow")
+    assert shorter.fate(mutant(checkout, "return -1", "return 1", SLOW)) is Fate.SURVIVED
+    assert shorter.fate(replace(mutant(checkout, "return -1", "return 1"), tests=(SLOW, PASSING))) is Fate.NOTICED
 
 
 def test_a_mutant_that_hangs_its_tests_is_noticed(checkout: Path, tmp_path: Path) -> None:
@@ -162,6 +167,22 @@ def test_a_sample_is_that_of_its_seed_and_run_by_the_tests_of_its_room(checkout:
         tool.sampled("compiler/other", [PASSING], 0, 3, checkout)
 
 
+def test_a_sample_of_all_is_drawn_by_lines_and_can_be_taken_in_slices(checkout: Path) -> None:
+    (checkout / "worker").mkdir()
+    (checkout / "worker/long.py").write_text("x = 1\n" * 36)
+    (checkout / "worker/empty.py").write_text("")
+    (checkout / "tests/test_all.py").write_text("")
+    whole = of_all(checkout, 5, 0, 30)
+    assert [*of_all(checkout, 5, 0, 12), *of_all(checkout, 5, 12, 18)] == whole
+    assert of_all(checkout, 6, 0, 30) != whole
+    assert len({(one.file, one.after) for one in whole}) == 30
+    assert {one.file: one.tests for one in whole} == {
+        "worker/long.py": ("tests/test_all.py",),
+        "compiler/room/sign.py": ("tests/compiler/room/test_sign.py",),
+    }
+    assert sum(one.file == "worker/long.py" for one in whole) > 20  # 36 of 40 lines, but its mutants are 36 as well
+
+
 def test_the_exit_status_says_what_became_of_the_list(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,9 +206,11 @@ def test_the_exit_status_says_what_became_of_the_list(
     told_as_text = capsys.readouterr().out
     assert "survived: survivor at compiler/room/sign.py:2, run by" in told_as_text
     assert "1 of 2 noticed, 0 not found" in told_as_text
-    failing = Wanted("f", "compiler/room/sign.py", "x < 0", "x > 0", ("tests/compiler/room/test_sign.py",))
-    monkeypatch.setattr(tool, "FIXED", (failing,))
+    failing = Wanted("f", "compiler/room/sign.py", "x < 0", "x > 0", (FAILING,))
+    monkeypatch.setattr(tool, "FIXED", (failing, noticed))
+    capsys.readouterr()
     assert tool.main([]) == 2
+    assert "1 of 2 noticed, 0 not found, 1 not judged" in capsys.readouterr().out
 
 
 def test_names_of_the_list_can_be_chosen_by_a_word() -> None:

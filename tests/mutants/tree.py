@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,27 +23,35 @@ class Fate(StrEnum):
     SURVIVED = "survived"
     TIMED_OUT = "timed out"
     """Which is a way to be noticed: the tests pass in a part of that time."""
+    UNJUDGED = "not judged"
+    """What failed with it fails without it too."""
 
 
 class Unfit(Exception):
     """Tests that say nothing of a mutant: they fail without it, or there are none."""
 
 
+FAILING = re.compile(r"^(?:FAILED|ERROR) (\S+?::.*?|\S+)(?: - .*)?$", re.MULTILINE)
+"""A test, or a file of them, in pytest's summary."""
 PASSED = 0
-"""pytest's exit status; there are others for tests that fail, for files that cannot be imported, and where there are no
-tests.
-"""
+"""pytest's exit status; there are others for tests that fail and for files that cannot be imported."""
+QUIET = (PASSED, 5)
+"""The same, and that of files in which there is no test, or none with the marks."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A copy that belongs to whoever made it. `timeout_s` is what tests may take, all of a mutant's together."""
+    """A copy that belongs to whoever made it. `timeout_s` is what tests may take, all of a mutant's together.
+
+    marks  which tests are run, as pytest's `-m` has it
+    """
 
     root: Path
     timeout_s: float = 900.0
+    marks: str = ""
 
     @staticmethod
-    def copied(checkout: Path, place: Path, timeout_s: float = 900.0) -> Tree:
+    def copied(checkout: Path, place: Path, timeout_s: float = 900.0, marks: str = "") -> Tree:
         """What git tracks and what it does not ignore, as it is now.
 
         Raises CalledProcessError outside of a checkout.
@@ -53,24 +62,33 @@ class Tree:
             if (checkout / name).is_file():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(checkout / name, place / name)
-        return Tree(place, timeout_s)
+        return Tree(place, timeout_s, marks)
 
     def check(self, tests: Sequence[str]) -> None:
         """Raises Unfit unless the tests pass as long as nothing is changed."""
         status, said = self._run(tests)
         if status != PASSED:
-            raise Unfit(f"without any mutant {' '.join(tests)} does not pass:\n{said[-3000:]}")
+            raise Unfit(f"without any mutant {' '.join(tests)} does not pass, but ends with {status}:\n{said[-3000:]}")
 
     def fate(self, mutant: Mutant) -> Fate:
-        """Puts the mutant in, runs its tests, which pass without it (`check`), and takes it out."""
+        """Puts the mutant in, runs its tests, the first before the others, and takes it out.
+
+        Raises Unfit where those that fail do so without it.
+        """
         self._write(mutant.file, mutant.after)
         try:
-            status, _ = self._run(mutant.tests)
+            status, said = self._run(mutant.tests[:1])
+            if status in QUIET and mutant.tests[1:]:
+                status, said = self._run(mutant.tests[1:])
         finally:
             self._write(mutant.file, mutant.before)
-        if status is None:
-            return Fate.TIMED_OUT
-        return Fate.SURVIVED if status == PASSED else Fate.NOTICED
+        if status in QUIET:
+            return Fate.SURVIVED
+        failing = FAILING.findall(said)
+        # A file that cannot be imported fails as a whole, though only some of its tests may be wanted.
+        within = [test for test in mutant.tests if failing and test.startswith(failing[0])]
+        self.check(within or failing or mutant.tests)
+        return Fate.TIMED_OUT if status is None else Fate.NOTICED
 
     def _write(self, file: str, text: str) -> None:
         """As if a second later than before.
@@ -84,10 +102,11 @@ class Tree:
 
     def _run(self, tests: Sequence[str]) -> tuple[int | None, str]:
         """pytest's exit status, None past the time, and what it said; processes that it leaves are ended."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", self.marks, *tests]
         # The checkout is installed in the environment: the copy must come before it, in processes that tests start as
         # well.
-        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **own}
         running = subprocess.Popen(
             command,
             cwd=self.root,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.cache import Cache
-from bench.generate import contenders
+from bench.generate import contenders, run
 from bench.generate.codes import Coding
 from bench.generate.contenders import LLAMA, OURS, PEERS, Material, absent, contender
 from bench.generate.exactness import Exactness
@@ -17,6 +17,7 @@ from bench.generate.race import Timed
 from bench.generate.run import Row, exactness_table, main, table
 from bench.generate.shapes import SHAPES
 from bench.generate.weights import Seeded, parts
+from tilewright.errors import UsageError
 
 TIMED = Timed((0.5, 0.7), ((0.01, 0.02), (0.02, 0.04)), 0.5, 3_000_000)
 
@@ -63,6 +64,17 @@ def test_caches_of_fewer_bits_race_with_ours(tmp_path: Path, capsys: pytest.Capt
     assert [(row["engine"], row["problem"]) for row in written["rows"]] == [(OURS, None), ("tilewright-int8", None)]
     (exact,) = written["exactness"]
     assert exact[OURS]["error"] < 1e-5 < exact["tilewright-int8"]["error"] < 5e-2
+
+
+def test_of_an_engine_that_has_no_tokens_the_reason_stands_in_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: object) -> None:
+        raise UsageError("it opens no such file")
+
+    monkeypatch.setattr(run, "contender", fails)
+    made = material(tmp_path)
+    assert run._exact(OURS, made, made.parts, 3) == "it opens no such file"
 
 
 def test_a_table_has_medians_and_marks_rounds_by_the_clock_in_which_threads_waited() -> None:

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 from compiler.contract import CompileOptions
+from compiler.errors import UnsupportedModel
 from compiler.pack.loader import InputError, Model
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiling import compile_file
@@ -43,3 +44,23 @@ def test_a_trip_count_that_data_say_has_a_bound(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found, wanted, rtol=1e-5)
         with pytest.raises(InputError, match="the number of iterations of Loop 'steps' must lie between 0 and 20"):
             model.run({**feeds, "turns": np.array(21)})
+
+
+def test_a_loop_whose_body_has_a_refused_node_is_refused_with_that_nodes_reason(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(
+        model_of(
+            """m (float[2] x, int64 turns, bool go) => (float[2] y) {
+    [steps] y = Loop<body = b (int64 i, bool c, float[2] v) => (bool again, float[2] w) {
+        again = Identity(c)
+        [odd] w = NoSuchThing(v)
+    }>(turns, go, x)
+}"""
+        )
+    )
+    options = CompileOptions(bounds={"steps": 20}, threads=1, tuning_budget_s=0)
+    with pytest.raises(UnsupportedModel) as refused:
+        compile_file(file, tmp_path / "model.tw", options, measure=False)
+    (refusal,) = refused.value.refusals
+    assert "a node of its body was refused: ONNX has no such operator (at 'steps/body/odd')" in refusal.reason
+    assert refusal.fix.endswith("define it as a model-local function or export without it")
