@@ -129,6 +129,10 @@ def test_what_tests_notice_and_what_they_do_not(checkout: Path, tmp_path: Path) 
     shorter = Tree(tree.root, marks="not slow")
     assert shorter.fate(mutant(checkout, "return -1", "return 1", SLOW)) is Fate.SURVIVED
     assert shorter.fate(replace(mutant(checkout, "return -1", "return 1"), tests=(SLOW, PASSING))) is Fate.NOTICED
+    (tree.root / "conftest.py").write_text(
+        "def pytest_collection_modifyitems(items):\n    if len(items) == 1:\n        items[0].add_marker('slow')\n"
+    )
+    assert shorter.fate(mutant(checkout, "return -1", "return 1", PASSING.partition("::")[0])) is Fate.NOTICED
 
 
 def test_a_mutant_that_hangs_its_tests_is_noticed(checkout: Path, tmp_path: Path) -> None:
