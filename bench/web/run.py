@@ -24,14 +24,14 @@ from bench import report
 from bench.race.spread import geometric_mean
 from bench.subjects import subject
 from compiler.contract import CompileOptions
-from compiler.devices.cpu.emulation.node import installed
+from compiler.devices.cpu.emulation.node import asked_for, installed
+from compiler.devices.cpu.wasm.target import PROFILES, SIMD128, resolve
 from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from tilewright.errors import UsageError
 from tilewright.exports import browser_folder
 
-TARGET = "wasm:simd128"
 NETWORKS = ("squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "shufflenet_v2", "efficientnet_b0", "resnet18")
 ROUNDS = 15
 PEER_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
@@ -61,6 +61,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--npm", type=Path, required=True, metavar="DIR", help="where onnxruntime-web is installed")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of turns (default: {ROUNDS})")
     parser.add_argument("--threads", type=int, default=1, help="of both (default: 1)")
+    targets = [one.name for one in PROFILES]
+    parser.add_argument("--target", choices=targets, default=SIMD128.name, help="of ours (default: %(default)s)")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
     peer = given.npm / "node_modules" / "onnxruntime-web"
@@ -71,7 +73,7 @@ def main(arguments: list[str]) -> int:
     rows = []
     for name in given.names:
         try:
-            rows.append(measured(name, given.npm, given.rounds, given.threads))
+            rows.append(measured(name, given.npm, given.rounds, given.threads, given.target))
         except (UsageError, TilewrightError) as error:
             print(f"{name}: {error}", file=sys.stderr)
     if not rows:
@@ -83,7 +85,7 @@ def main(arguments: list[str]) -> int:
     return int(len(rows) < len(given.names))
 
 
-def measured(name: str, npm: Path, rounds: int, threads: int = 1) -> Row:
+def measured(name: str, npm: Path, rounds: int, threads: int = 1, target: str = SIMD128.name) -> Row:
     """Compiles a network and races it. Raises UsageError without Node.js, and for a race that fails."""
     node = installed()
     if node is None:
@@ -93,13 +95,15 @@ def measured(name: str, npm: Path, rounds: int, threads: int = 1) -> Row:
         chosen = subject(name, place)
         artifact = place / "model.tw"
         options = CompileOptions.from_json(
-            {**chosen.options, "target": TARGET, "tuning_budget_s": 0, "threads": threads}
+            {**chosen.options, "target": target, "tuning_budget_s": 0, "threads": threads}
         )
         compile_model(Request(chosen.file, artifact, options, None, {}), Host(()))
         page = browser_folder(artifact, place / "page")
         script = place / "race.mjs"
         script.write_text((files("bench.web") / "race.mjs").read_text("utf-8"))
-        command = [node[0], str(script), str(page), str(chosen.file), str(npm), str(rounds), str(threads)]
+        path, version = node
+        race = [str(script), str(page), str(chosen.file), str(npm), str(rounds), str(threads)]
+        command = [path, *asked_for(resolve(target), version), *race]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(done.stderr.strip()[-500:], fix="look at what Node.js says")

@@ -107,6 +107,29 @@ def test_networks_of_each_family_agree_in_node(network: Callable[[], bytes], tmp
     assert all(error.max_relative <= report.tolerance for error in report.errors)
 
 
+RELAXED_MADD = bytes([0xFD, 0x85, 0x02])
+"""f32x4.relaxed_madd: the prefix of vectors, and 0x105 in LEB128."""
+WITHOUT_RELAXED = """
+import { create } from "./model.js";
+const manifest = JSON.parse(fs.readFileSync(process.argv[2] + "/manifest.json"));
+try {
+  await create(manifest, new Uint8Array(4), new Uint8Array(0));  // as refused as by a browser without them
+} catch (error) {
+  console.log(error.message);
+}
+"""
+
+
+def test_products_and_sums_are_one_step_where_a_browser_has_relaxed_simd(tmp_path: Path) -> None:
+    wasm()
+    report, artifact = compiled(dense(), tmp_path / "net", target="wasm:relaxed-simd")
+    assert report.errors[0].max_relative <= report.tolerance
+    page = browser_folder(artifact, tmp_path / "page")
+    assert json.loads((page / "manifest.json").read_text())["requires"]["features"] == ["simd128", "relaxed-simd"]
+    assert RELAXED_MADD in (page / "model.wasm").read_bytes()
+    assert "target wasm:simd128" in in_node(WITHOUT_RELAXED, page)
+
+
 THREADS = """
 const folder = pathToFileURL(process.argv[2] + "/");
 const models = [await load(folder)];

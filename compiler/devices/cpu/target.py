@@ -25,6 +25,8 @@ TILES = ("amx_tile", "amx_int8", "amx_bf16")
 """Registers of 16 x 64 bytes, and their products of bytes and of bf16."""
 ARM_BYTE_DOT, ARM_MIXED_DOT, ARM_BF16_DOT = "asimddp", "i8mm", "bf16"
 """The same for a 128-bit vector of an ARM CPU: signed bytes (SDOT), unsigned with signed ones (USDOT), bf16 (BFDOT)."""
+RELAXED = "relaxed-simd"
+"""Of WebAssembly: products and sums that are one step where the machine has it."""
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,20 @@ export async function load(folder = new URL("./", import.meta.url)) {
 
 /** The model of a manifest, with the bytes of model.wasm (or a WebAssembly.Module) and of weights.bin. */
 export async function create(manifest, module, weights) {
-  const compiled = module instanceof WebAssembly.Module ? module : await WebAssembly.compile(module);
+  const compiled = module instanceof WebAssembly.Module ? module : await WebAssembly.compile(module).catch(explained(manifest));
   const engine = await instantiated(compiled);
   engine._initialize?.();
   const lanes = Math.min(manifest.lanes ?? 1, globalThis.navigator?.hardwareConcurrency ?? Infinity);
   const workers = engine.tw_work ? await hired(lanes - 1, compiled, engine) : [];
   return new Model(manifest, engine, weights, workers);
 }
+
+/** Why a module may be none here. */
+const explained = (manifest) => (error) => {
+  const features = manifest.requires?.features ?? [];
+  if (!features.includes("relaxed-simd")) throw error;
+  throw new Error("this browser may lack relaxed SIMD: compile the model with target wasm:simd128", { cause: error });
+};
 
 /** What a module exports, and its memory, which it takes from here where threads may share it. */
 export async function instantiated(compiled) {

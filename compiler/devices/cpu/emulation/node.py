@@ -13,12 +13,14 @@ from pathlib import Path
 
 from compiler.codegen.build import Toolchain
 from compiler.devices.cpu.emulation.emulator import Emulator
-from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.cpu.target import RELAXED, CpuTarget
 from compiler.pack.browser import glue
 
 RUNNER = "runner.mjs"
 NO_OPENSSL = "--openssl-config=/dev/null"
 """It ends where it may not read the system's, as in a sandbox."""
+RELAXED_FROM, ASKED_FOR = 21, "--experimental-wasm-relaxed-simd"
+"""Node.js from which on relaxed SIMD needs no option; older ones have it behind one."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,15 @@ class Node(Emulator):
 def find_node(target: CpuTarget, toolchain: Toolchain) -> Node | None:
     """None where it is not installed."""
     found = installed()
-    return Node((found[0], NO_OPENSSL), found[1], target, toolchain) if found else None
+    if found is None:
+        return None
+    path, version = found
+    return Node((path, NO_OPENSSL, *asked_for(target, version)), version, target, toolchain)
+
+
+def asked_for(target: CpuTarget, version: str) -> tuple[str, ...]:
+    """Options without which Node.js of a version refuses a target's modules."""
+    return (ASKED_FOR,) if RELAXED in target.features and int(version.partition(".")[0]) < RELAXED_FROM else ()
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compiler.codegen.build import WASM, WASM_ATOMICS
 from compiler.devices.cpu.rates import Rates
-from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.cpu.target import RELAXED, CpuTarget
 from compiler.errors import TargetUnavailable
 
 SIMD128 = CpuTarget(
@@ -19,8 +19,15 @@ SIMD128 = CpuTarget(
     rates=Rates.modest(4),
 )
 """Registers are those of the x86 machines that most pages are read on: a browser's compiler gives each vector one."""
+RELAXED_SIMD = replace(
+    SIMD128,
+    name="wasm:relaxed-simd",
+    flags=(*SIMD128.flags, "-mrelaxed-simd"),
+    features=(*SIMD128.features, RELAXED),
+)
+"""A product and a sum are rounded once where the machine can, else twice: results differ by that among machines."""
 
-PROFILES: tuple[CpuTarget, ...] = (SIMD128,)
+PROFILES: tuple[CpuTarget, ...] = (SIMD128, RELAXED_SIMD)
 
 
 def resolve(name: str) -> CpuTarget:
