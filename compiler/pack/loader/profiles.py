@@ -109,7 +109,9 @@ def _of_system(system: str) -> WrongMachine:
 def _fix(held: Collection[str] = ()) -> str:
     """The target that makes what runs on this machine, unless it is among the profiles that an artifact holds."""
     whole, least = _WHOLE.get(_machine(), ("", ""))
-    if not whole or least in held:
+    if not whole:
+        return f"compile the model for cpu on {_machine()}"
+    if least in held:
         return "run it on another machine: no target asks less"
     return f"compile it for this one: --target {whole}"
 
