@@ -75,9 +75,20 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
         if not artifact.exists():
             with tempfile.TemporaryDirectory(dir=artifact.parent) as folder:
                 made = Path(folder) / artifact.name
-                compile_to(made, model, options or {})
+                notices = compile_to(made, model, options or {})
+                _notes(artifact).write_text("\n".join(notices), "utf-8")
                 made.replace(artifact)
     return artifact
+
+
+def noticed(artifact: Path) -> list[str]:
+    """What the compiler said of an artifact in the cache, such as what it was not run on."""
+    notes = _notes(artifact)
+    return notes.read_text("utf-8").splitlines() if notes.exists() else []
+
+
+def _notes(artifact: Path) -> Path:
+    return artifact.with_suffix(".notes")
 
 
 def kept(model: Path, options: Mapping[str, Any] | None = None) -> Path:
@@ -92,25 +103,26 @@ def kept(model: Path, options: Mapping[str, Any] | None = None) -> Path:
     return cache_dir() / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.tw"
 
 
-def compile_to(made: Path, model: Path, options: Mapping[str, Any]) -> None:
-    """Compile an ONNX file into the file `made`, which the cache does not have. Raises `JobFailed`."""
+def compile_to(made: Path, model: Path, options: Mapping[str, Any]) -> list[str]:
+    """Compile an ONNX file into the file `made`, which the cache does not have; notices. Raises `JobFailed`."""
     command = [sys.executable, "-m", COMPILER, str(model), "--out", str(made), "--options", json.dumps(dict(options))]
-    status, printed = _run([*command, "--json"])
+    status, report, printed = _run([*command, "--json"])
     if status:
         said = printed.strip().rpartition(f"{model}: ")[2] or f"the compiler ended with status {status}"
         message, _, fix = said.rpartition("Fix: ") if "Fix: " in said else (said, "", "")
         raise JobFailed(message.strip(), fix=fix)
+    return [str(notice) for notice in json.loads(report).get("notices") or ()]
 
 
-def _run(command: list[str]) -> tuple[int, str]:
-    """Exit status and standard error of a process, which does not outlive this one."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def _run(command: list[str]) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a process, which does not outlive this one."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _running.add(process)
     try:
-        _, printed = process.communicate()
+        printed, said = process.communicate()
     finally:
         _running.discard(process)
-    return process.returncode, printed
+    return process.returncode, printed, said
 
 
 @atexit.register

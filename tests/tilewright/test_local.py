@@ -34,10 +34,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The compiler's command lines; it writes a file and nothing else."""
     seen: list[list[str]] = []
 
-    def run(command: list[str]) -> tuple[int, str]:
+    def run(command: list[str]) -> tuple[int, str, str]:
         seen.append(command)
         Path(command[command.index("--out") + 1]).write_bytes(b"artifact")
-        return 0, ""
+        return 0, '{"notices": ["it was run nowhere"]}', ""
 
     monkeypatch.setattr(local, "_run", run)
     return seen
@@ -68,6 +68,7 @@ def test_each_of_what_an_artifact_depends_on_makes_another(
 ) -> None:
     first = local.compiled(model, FAST)
     assert first.read_bytes() == b"artifact"
+    assert local.noticed(first) == ["it was run nowhere"]
     assert local.compiled(model, dict(reversed(FAST.items()))) == first
     assert len(calls) == 1
     assert calls[0][:3] == [sys.executable, "-m", "compiler"]

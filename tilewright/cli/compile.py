@@ -139,9 +139,11 @@ def _compiled_here(model: Path, options: Mapping[str, Any], output: Path, as_jso
     finally:
         draft.unlink(missing_ok=True)
     if as_json:
-        print_json({"artifact": str(output)})
+        print_json({"artifact": str(output), "notices": local.noticed(kept)})
         return
     print(output, flush=True)
+    for notice in local.noticed(kept):
+        console().print(f"note: {notice}", markup=False)
     target, system = (str(options.get(name, usual)) for name, usual in (("target", "cpu"), ("system", "linux")))
     console().print(f"Next: {summary.next_command(target, system, output)}", markup=False)
 

@@ -27,9 +27,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The options that models are compiled under; a file is written and nothing else."""
     seen: list[Any] = []
 
-    def compile_to(made: Path, model: Path, options: dict[str, Any]) -> None:
+    def compile_to(made: Path, model: Path, options: dict[str, Any]) -> list[str]:
         seen.append(options)
         made.write_bytes(b"artifact")
+        return ["it was run nowhere"]
 
     monkeypatch.setattr(local, "compile_to", compile_to)
     return seen
@@ -42,10 +43,11 @@ def test_an_artifact_made_here_is_put_to_its_place_and_kept_for_the_next_time(
         done = command("compile", model, "--local", "--threads", 2, "-o", tmp_path / place)
         assert done.exit_code == 0, done.output
         assert done.stdout == f"{tmp_path / place}\n"
+        assert "note: it was run nowhere" in done.stderr, "the second time too"
         assert (tmp_path / place).read_bytes() == b"artifact"
     assert asked == [{"threads": 2}]
     done = command("compile", model, "--local", "--threads", 1, "-o", tmp_path / "a.tw", "--json")
-    assert json.loads(done.stdout) == {"artifact": str(tmp_path / "a.tw")}
+    assert json.loads(done.stdout) == {"artifact": str(tmp_path / "a.tw"), "notices": ["it was run nowhere"]}
     assert [*tmp_path.glob(".*.part")] == []
 
 
