@@ -42,5 +42,9 @@ export class Model {
 /** Loads the model whose manifest.json, model.wasm and weights.bin lie in a folder (by default that of this file). */
 export function load(folder?: string | URL): Promise<Model>;
 
-/** The model of a manifest, with the bytes of model.wasm (or the module compiled) and of weights.bin. */
-export function create(manifest: unknown, module: BufferSource | WebAssembly.Module, weights: Uint8Array): Promise<Model>;
+/** The model of a manifest, with the bytes of model.wasm (or the module compiled) and of weights.bin, or its pieces in order. */
+export function create(
+  manifest: unknown,
+  module: BufferSource | WebAssembly.Module,
+  weights: Uint8Array | AsyncIterable<Uint8Array>,
+): Promise<Model>;

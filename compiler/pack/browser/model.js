@@ -31,14 +31,21 @@ const arrayOf = (dtype) => ARRAYS[dtype] ?? Uint8Array;
 const sizeOf = (shape) => shape.reduce((product, extent) => product * extent, 1);
 const written = ({ dtype, shape }) => `${arrayOf(dtype).name} of shape [${shape.join(", ")}], ${sizeOf(shape)} elements`;
 
-async function fetched(url) {
+async function answered(url) {
   if (url.protocol === "file:") {
-    const { readFile } = await import("node:fs/promises");
-    return readFile(url);
+    const { createReadStream } = await import("node:fs");
+    const { Readable } = await import("node:stream");
+    return new Response(Readable.toWeb(createReadStream(url)));
   }
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url} cannot be fetched: HTTP ${response.status}`);
-  return new Uint8Array(await response.arrayBuffer());
+  return response;
+}
+
+/** What is read of a stream, a piece at a time: not every browser goes through one by itself. */
+async function* pieces(stream) {
+  const reader = stream.getReader();
+  for (let read; !(read = await reader.read()).done; ) yield read.value;
 }
 
 /**
@@ -49,19 +56,30 @@ async function fetched(url) {
 export async function load(folder = new URL("./", import.meta.url)) {
   const base = new URL(folder, globalThis.location?.href ?? import.meta.url);
   const [manifest, module, weights] = await Promise.all(
-    ["manifest.json", "model.wasm", "weights.bin"].map((name) => fetched(new URL(name, base))),
+    ["manifest.json", "model.wasm", "weights.bin"].map((name) => answered(new URL(name, base))),
   );
-  return create(JSON.parse(new TextDecoder().decode(manifest)), module, weights);
+  return create(await manifest.json(), await module.arrayBuffer(), pieces(weights.body));
 }
 
-/** The model of a manifest, with the bytes of model.wasm (or a WebAssembly.Module) and of weights.bin. */
+/**
+ * The model of a manifest, with the bytes of model.wasm (or a WebAssembly.Module) and of weights.bin, or the latter's
+ * pieces in their order (an async iterable): each goes into the module's memory, and no whole copy is held beside it.
+ */
 export async function create(manifest, module, weights) {
   const compiled = module instanceof WebAssembly.Module ? module : await WebAssembly.compile(module).catch(explained(manifest));
   const engine = await instantiated(compiled);
   engine._initialize?.();
   const lanes = Math.min(manifest.lanes ?? 1, globalThis.navigator?.hardwareConcurrency ?? Infinity);
   const workers = engine.tw_work ? await hired(lanes - 1, compiled, engine) : [];
-  return new Model(manifest, engine, weights, workers);
+  const where = engine.tw_weights() >>> 0;
+  if (!where) throw tooLarge();
+  let at = where;
+  for await (const piece of ArrayBuffer.isView(weights) ? [weights] : weights) {
+    if (at + piece.length > engine.memory.buffer.byteLength) throw tooLarge();
+    new Uint8Array(engine.memory.buffer, at).set(piece);
+    at += piece.length;
+  }
+  return new Model(manifest, engine, workers);
 }
 
 /** Why a module may be none here. */
@@ -70,6 +88,8 @@ const explained = (manifest) => (error) => {
   if (!features.includes("relaxed-simd")) throw error;
   throw new Error("this browser may lack relaxed SIMD: compile the model with target wasm:simd128", { cause: error });
 };
+
+const tooLarge = () => new RangeError("the model does not fit: the browser gives this page less memory than it needs");
 
 /** What a module exports, and its memory, which it takes from here where threads may share it. */
 export async function instantiated(compiled) {
@@ -121,7 +141,7 @@ export class Model {
   #workers;
   #runs = 0n;
 
-  constructor(manifest, engine, weights, workers = []) {
+  constructor(manifest, engine, workers = []) {
     this.inputs = manifest.inputs;
     this.outputs = manifest.outputs;
     this.target = manifest.target;
@@ -129,9 +149,7 @@ export class Model {
     this.threads = workers.length + 1;
     this.#engine = engine;
     this.#workers = workers;
-    const where = engine.tw_weights() >>> 0;
-    if (!where || !this.#holds(where, weights)) throw this.#tooLarge();
-    if (engine.tw_start(this.threads)) throw this.#tooLarge();
+    if (engine.tw_start(this.threads)) throw tooLarge();
   }
 
   /** Outputs by name, for inputs by name; each output is an array of its own. */
@@ -177,15 +195,5 @@ export class Model {
     const state = this.port(this.inputs.length, { dtype: "int64", shape: [2] });
     if (!this.#runs) state[0] = BigInt(Math.floor(Math.random() * 2 ** 52));
     state[1] = this.#runs++;
-  }
-
-  #holds(where, weights) {
-    if (where + weights.length > this.#engine.memory.buffer.byteLength) return false;
-    new Uint8Array(this.#engine.memory.buffer, where).set(weights);
-    return true;
-  }
-
-  #tooLarge() {
-    return new RangeError("the model does not fit: the browser gives this page less memory than it needs");
   }
 }
