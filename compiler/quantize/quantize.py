@@ -169,6 +169,8 @@ def _selected(options: QuantizeOptions, judge: Callable[[Way], Fidelity], *, hel
     """The way that the options permit whose outputs are nearest to fp32.
 
     First the method is selected, then whether biases are corrected with it, where that is judged on samples held out.
+    `judge` is in float32 and the report in float64: rounding a deep model's activations makes them differ by some dB,
+    and what is best of several by chance in one is not so in the other.
     """
     methods = TRIED if options.ranges == BEST else (options.ranges,)
     ways = [Way(method, options.bias_correction) for method in methods]
