@@ -130,6 +130,31 @@ def test_products_and_sums_are_one_step_where_a_browser_has_relaxed_simd(tmp_pat
     assert "target wasm:simd128" in in_node(WITHOUT_RELAXED, page)
 
 
+IN_PIECES = """
+import { create } from "./model.js";
+const read = (name) => fs.readFileSync(process.argv[2] + "/" + name);
+async function* pieces(bytes) {
+  for (let at = 0; at < bytes.length; at += 1000) yield bytes.subarray(at, at + 1000);
+}
+const manifest = JSON.parse(read("manifest.json")), weights = read("weights.bin");
+const found = [];
+for (const given of [weights, pieces(weights)]) {
+  const model = await create(manifest, read("model.wasm"), given);
+  const image = model.port(0).slice().map((_, at) => Math.sin(at));
+  found.push(Array.from(Object.values(await model.run({ [model.inputs[0].name]: image }))[0]));
+}
+console.log(JSON.stringify([weights.length, ...found]));
+"""
+
+
+def test_weights_that_come_in_pieces_are_those_that_come_at_once(
+    mobile: tuple[CompileReport, Path], tmp_path: Path
+) -> None:
+    length, once, pieces = json.loads(in_node(IN_PIECES, browser_folder(mobile[1], tmp_path / "page")))
+    assert length > 2000
+    assert once == pieces
+
+
 THREADS = """
 const folder = pathToFileURL(process.argv[2] + "/");
 const models = [await load(folder)];

@@ -123,10 +123,17 @@ def test_groups_that_are_written_as_branches_become_one_convolution() -> None:
     assert ops(after) == ["Relu", "Conv", "Relu", "Conv", "Relu", "Conv"]
 
 
-def test_branches_with_different_maps_stay_apart() -> None:
+@pytest.mark.parametrize(
+    ("maps", "filters", "groups"),
+    [(("Relu", "Sigmoid"), (4, 4), (1, 1)), (("Relu", "Relu"), (4, 2), (1, 1)), (("Relu", "Relu"), (4, 4), (1, 2))],
+    ids=["other maps", "other filters of a group", "other channels of a group"],
+)
+def test_branches_that_are_no_groups_of_one_convolution_stay_apart(
+    maps: tuple[str, str], filters: tuple[int, int], groups: tuple[int, int]
+) -> None:
     s = Sketch()
-    one, two = (conv(s, s("Relu", s.x(1, 2, 5, 5)), 3, 3) for _ in range(2))
-    graph = s.graph(s("Concat", s("Relu", one), s("Sigmoid", two), axis=1))
+    one, two = (conv(s, s("Relu", s.x(1, 2, 5, 5)), *each) for each in zip(filters, (3, 3), groups, strict=True))
+    graph = s.graph(s("Concat", s(maps[0], one), s(maps[1], two), axis=1))
     assert "joined_branches" not in {choice.rule.name for choice in alternatives(graph)[0]}
 
 
