@@ -80,7 +80,8 @@ def explained(beside: Sequence[BesideFloat32], rounded: Collection[str], layers:
     rounded  algorithms of the program that spend a part of the tolerance
     layers   of each kernel its error, where that was found
     """
-    why = f"{', '.join(sorted(rounded))} may round more" if rounded else "sums are in another order"
+    permitted = f"{', '.join(sorted(rounded))} may round more, as far as the tolerance goes"
+    why = permitted if rounded else "sums are in another order"
     return [
         f"output {one.output!r} is {one.artifact / max(one.float32, 1e-12):.0f} times as far from float64 as a plain "
         f"evaluation in float32: {one.artifact:.1e} and {one.float32:.1e} of the largest value; {why}{_begin(layers)}"
