@@ -204,13 +204,16 @@ def agree(
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
     beside: tuple[BesideFloat32, ...] = ()
-    for name, inputs in _cases(graph, seed, samples or {}, shapes, known):
+    ways = model_runner, *others
+    for number, (name, inputs) in enumerate(_cases(graph, seed, samples or {}, shapes, known)):
         is_needed = name in certain or (name in FURTHER and unshown)
         if each and not is_needed and time.monotonic() >= end:
             each.append(Case(name, (), Why.SKIPPED))
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
-        runners = model_runner, *others
+        # Each is the first in turn: what it fails to write is then of other inputs, not what another wrote of these.
+        first = number % len(ways)
+        runners = {way: ways[way] for way in (*range(first, len(ways)), *range(first))}
         try:
             noise = Noise(bits, DEFAULT_TOLERANCE[precision], granted=tolerance is None)
             found = _judge(runners, graph, shapes, evaluate, inputs, accepted, noise)
@@ -332,7 +335,7 @@ class Noise:
 
 
 def _judge(
-    runners: Sequence[ModelRunner],
+    runners: Mapping[int, ModelRunner],
     graph: Graph,
     shapes: OpenShapes | None,
     evaluate: Evaluate,
@@ -340,7 +343,7 @@ def _judge(
     accepted: float,
     noise: Noise,
 ) -> _Verdict | Why:
-    """The verdict on one case, or why it shows nothing.
+    """The verdict on one case, or why it shows nothing. `runners` are the ways in the order in which they run.
 
     The model overflows in its own precision, gives no finite number, or is so badly conditioned there that rounding
     alone exceeds what may be granted. An output shows what the program computes where it has an element and one of
@@ -358,15 +361,15 @@ def _judge(
     why = None if all(shown) else Why.EMPTY if any(empty) else Why.NOT_FINITE
     decided = tuple(named(value) for value, is_shown in zip(outputs, shown, strict=True) if is_shown)
     given = [inputs[value] for value in graph.inputs]
-    small: list[dict[int, np.ndarray]] = []
-    each = []
+    found_by = {}
     decisions: Decisions = {}
     verdict = partial(_Verdict, decided=decided, why=why, decisions=decisions)
-    for run in runners:
-        got = list(run(given))
-        each.append(_of_any_shape(got, want, outputs))
+    for way, run in runners.items():
+        got = found_by[way] = list(run(given))
         count_decisions(decisions, outputs, got, want)
-        small.append({at: got[at] for at, value in enumerate(outputs) if value.type.dtype.is_small})
+    each = [_of_any_shape(found_by[way], want, outputs) for way in sorted(found_by)]
+    is_small = [at for at, value in enumerate(outputs) if value.type.dtype.is_small]
+    small = [{at: found_by[way][at] for at in is_small} for way in sorted(found_by)]
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
     beyond = [
