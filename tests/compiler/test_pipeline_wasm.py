@@ -174,6 +174,20 @@ console.log(JSON.stringify(found));
 """
 
 
+CUT_OFF = """
+import { create } from "./model.js";
+const read = (name) => fs.readFileSync(process.argv[2] + "/" + name);
+let ended = 0;
+globalThis.Worker = class {
+  postMessage() { queueMicrotask(() => this.onmessage()); }
+  terminate() { ended++; }
+};
+async function* cut() { throw new Error("the connection is lost"); }
+await create(JSON.parse(read("manifest.json")), read("model.wasm"), cut()).catch((error) => console.log(error.message));
+console.log(ended);
+"""
+
+
 def test_lanes_are_run_by_workers_where_memory_may_be_shared_and_else_by_one_thread(tmp_path: Path) -> None:
     wasm()
     model = build("tiny_cnn").SerializeToString()
@@ -186,6 +200,8 @@ def test_lanes_are_run_by_workers_where_memory_may_be_shared_and_else_by_one_thr
     assert (shared["threads"], alone["threads"]) == (2, 1)
     assert shared["alike"]
     assert alone["alike"]
+    said = in_node(CUT_OFF, tmp_path / "page").splitlines()
+    assert said == ["the connection is lost", "1"], "the worker goes with the model that could not be made"
     assert shared["once"] == alone["once"]
 
 

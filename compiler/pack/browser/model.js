@@ -71,15 +71,19 @@ export async function create(manifest, module, weights) {
   engine._initialize?.();
   const lanes = Math.min(manifest.lanes ?? 1, globalThis.navigator?.hardwareConcurrency ?? Infinity);
   const workers = engine.tw_work ? await hired(lanes - 1, compiled, engine) : [];
-  const where = engine.tw_weights() >>> 0;
-  if (!where) throw tooLarge();
-  let at = where;
-  for await (const piece of ArrayBuffer.isView(weights) ? [weights] : weights) {
-    if (at + piece.length > engine.memory.buffer.byteLength) throw tooLarge();
-    new Uint8Array(engine.memory.buffer, at).set(piece);
-    at += piece.length;
+  try {
+    let at = engine.tw_weights() >>> 0;
+    if (!at) throw tooLarge();
+    for await (const piece of ArrayBuffer.isView(weights) ? [weights] : weights) {
+      if (at + piece.length > engine.memory.buffer.byteLength) throw tooLarge();
+      new Uint8Array(engine.memory.buffer, at).set(piece);
+      at += piece.length;
+    }
+    return new Model(manifest, engine, workers);
+  } catch (error) {
+    for (const worker of workers) worker.terminate();
+    throw error;
   }
-  return new Model(manifest, engine, workers);
 }
 
 /** Why a module may be none here. */

@@ -11,7 +11,7 @@ from compiler.devices.cpu.attention.cuts import by_width, keys_read, tile_of
 from compiler.devices.cpu.attention.lowering import LoweredAttention
 from compiler.devices.cpu.attention.online import Online
 from compiler.devices.cpu.attention.pairs import Pairs
-from compiler.devices.cpu.attention.sums import FloatSums
+from compiler.devices.cpu.attention.sums import PACK_NS, FloatSums
 from compiler.devices.cpu.blocking import most_rows, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.model import CALL_NS
@@ -22,8 +22,6 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
-PACK_NS = 0.05
-"""One element of the keys or values packed."""
 SUMS_NS = 0.3
 """One vector of sums leaving registers."""
 POWER_NS = 1.8
