@@ -16,16 +16,16 @@ from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
 from compiler.fuse.joins import choose_joins
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Menu
-from compiler.ir.touched import Regions
 from compiler.knowledge.budget import TuningBudget
 from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
-from compiler.steps.lane_costs import lane_costs, synchronisation_seconds
-from compiler.steps.tiling import tiler_of
+from compiler.steps.costs.lanes import lane_costs, synchronisation_seconds
+from compiler.steps.tiling.step import tiler_of
 from compiler.trace import Trace
 from compiler.tuning.tune import Measuring, Tunable, Tuning, tune
 

@@ -22,7 +22,7 @@ from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
 from compiler.session import Session
 from compiler.steps.choosing import evaluate_choices
-from compiler.steps.costs import offered_joins
+from compiler.steps.costs.kernels import offered_joins
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,15 @@ from compiler.steps.building import Built, Front, build
 from compiler.steps.cache_costs import demand_cache
 from compiler.steps.choosing import evaluate_choices
 from compiler.steps.chunking import requests_of_chunks
-from compiler.steps.dividing import demand_divisible, divided
-from compiler.steps.dividing_devices import devices_of
+from compiler.steps.dividing.devices import devices_of
+from compiler.steps.dividing.step import demand_divisible, divided
 from compiler.steps.foreseeing import BY_ROUNDING, foreseen_outputs, run_notices
 from compiler.steps.joining import Pieces, joined, proved
 from compiler.steps.loading import open_model, requests_of_bindings
 from compiler.steps.profiles import with_profiles
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
-from compiler.steps.states import carried_by, carried_positions
-from compiler.steps.tiling import roundings
+from compiler.steps.states.carried import carried_by, carried_positions
+from compiler.steps.tiling.step import roundings
 from compiler.trace import Trace, ignore
 
 FIRST_FROM_S = 60.0

@@ -30,11 +30,11 @@ from compiler.errors import (
     UnsupportedModel,
 )
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
-from compiler.frontend.correct import correct, open_inputs
-from compiler.frontend.model import Body, Input
+from compiler.frontend.binding.correct import correct, open_inputs
 from compiler.frontend.portion import named_tensors
 from compiler.frontend.ragged import load_texts, suggested_ragged
-from compiler.frontend.read import ModelFile
+from compiler.frontend.reading.model import Body, Input
+from compiler.frontend.reading.read import ModelFile
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
@@ -46,11 +46,11 @@ from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.request import Request
-from compiler.steps.caches import with_cache
 from compiler.steps.chunking import requests_of_chunks, suggested
 from compiler.steps.divisible import browser_problem, division_problem, peak_bytes
 from compiler.steps.foreseeing import proof_notices, proof_problem
-from compiler.steps.states import (
+from compiler.steps.states.caches import with_cache
+from compiler.steps.states.carried import (
     BoundStates,
     Pair,
     Types,

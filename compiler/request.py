@@ -9,7 +9,7 @@ from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport
 from compiler.frontend.portion import Portion
-from compiler.frontend.read import ModelFile
+from compiler.frontend.reading.read import ModelFile
 from compiler.knowledge.replay import Log
 from compiler.trace import Observer, StopRequest, ignore, never_stops
 from compiler.tuning.helpers import Helpers

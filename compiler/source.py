@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.devices import kinds
 from compiler.errors import InternalError, SourceUnavailable, TilewrightError
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Tile
 
 

@@ -133,7 +133,7 @@ class Trace:
         self.observe(Event("tuning", self.phase, self._fraction(), data=progress))
 
     def workload(self, key: str, text: str) -> None:
-        """What records with this key refer to, as `compiler.ir.parse.parse_workload` reads it back."""
+        """What records with this key refer to, as `compiler.ir.parsing.parse.parse_workload` reads it back."""
         self.observe(Event("workload", self.phase, self._fraction(), data={"workload": key, "text": text}))
 
     def _fraction(self) -> float:

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from compiler.measure import cores
-from compiler.steps import dividing_proof, proving
+from compiler.steps import proving
+from compiler.steps.dividing import proof as dividing_proof
 from service.db import migrate
 from tests.compiler import objects
 from tests.compiler.objects import keep_cubins, keep_nothing, keep_objects

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from compiler.ir import grammar, parse
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Expr
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
+from compiler.ir.parsing import grammar, parse
+from compiler.ir.parsing.tokens import Cursor
+from compiler.ir.plans.plan import Copy, Memory, Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import digest
 from compiler.ir.tile import Level, Tile
-from compiler.ir.tokens import Cursor
 
 Arrays = Mapping[int, np.ndarray]
 

@@ -39,16 +39,11 @@ DECLARED = ("tilewright/cli/", "service/http/routes/")
 """Here a parameter is an option of a command, or a field of a request, and no code of ours calls the function."""
 LARGE_FOLDERS = {
     "bench/zoo": "one module for each family of networks",
-    "compiler/accelerate": "not yet divided by subject",
     "compiler/devices/cpu/algorithms": "one module for each algorithm",
     "compiler/forms": "one module for each form",
-    "compiler/frontend": "not yet divided by subject",
-    "compiler/fuse": "not yet divided by subject",
-    "compiler/ir": "not yet divided by subject",
     "compiler/ops": "one module for each group of operators",
     "compiler/rewrite/rules": "one module for each group of rules",
     "compiler/pack/loader": "one module for each subject of the one file that they make",
-    "compiler/steps": "not yet divided by subject",
     "service/db": "one module for each group of tables",
     "service/http/routes": "one module for each resource",
     "tilewright": "what users import from",
@@ -56,20 +51,20 @@ LARGE_FOLDERS = {
 }
 """Folders of more modules than a reader surveys, each with its reason."""
 LONG_FILES = {
-    "tests/compiler/steps/test_carrying.py": "one compiled artifact serves all its tests",
-    "tests/compiler/steps/test_dividing.py": "three compiled artifacts serve all its tests",
+    "tests/compiler/steps/states/test_proof.py": "one compiled artifact serves all its tests",
+    "tests/compiler/steps/dividing/test_step.py": "three compiled artifacts serve all its tests",
     "tests/cuda_double/test_intrinsics.py": "one compiled module serves all its tests",
 }
 """Files of more lines than one reads in a sitting, each with its reason."""
 MANY_PARAMETERS = {
-    "compiler/accelerate/flatbuffer.py::TfliteWriter._tensor": "the fields of a table in the file format",
+    "compiler/accelerate/tflite/flatbuffer.py::TfliteWriter._tensor": "the fields of a table in the file format",
     "compiler/accelerate/tosa/moves.py::_resized": "the operands of TOSA's RESIZE, and its result",
     "compiler/devices/cpu/products/window/tiles.py::_tile": "extents of a tile, and what they are for",
     "compiler/devices/cpu/emit/program.py::_programs": "what `emit` and `emit_each` are given, once for both",
     "compiler/devices/cpu/measure/operands.py::lay_out": "a kernel in parts: callers have no workload for regions",
     "compiler/devices/cuda/algorithms/window/tiles.py::_seconds": "extents of a tile, and what costs them",
     "compiler/devices/cuda/algorithms/window/tiles.py::_split_seconds": "extents of a tile, and what costs them",
-    "compiler/frontend/ml/packed.py::packed": "the attributes of ONNX's tree ensembles that say the same of each node",
+    "compiler/frontend/expansions/ml/packed.py::packed": "attributes of ONNX's tree ensembles, all of a node",
     "compiler/knowledge/making.py::record_of": "the fields of a record",
     "compiler/knowledge/making.py::stage_record": "the fields of a record",
     "compiler/knowledge/making.py::stages_marker": "the fields of a record",

@@ -28,7 +28,7 @@ from compiler.devices.kinds import kind_of, propose, resolve
 from compiler.errors import UnsupportedModel
 from compiler.frontend import load
 from compiler.fuse import fuse
-from compiler.ir.lanes import NOTHING
+from compiler.ir.plans.lanes import NOTHING
 from compiler.ops import OPERATORS
 from compiler.quantize import quantize
 from compiler.quantize.network import open_network

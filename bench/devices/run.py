@@ -37,7 +37,7 @@ from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from compiler.schedule.parts.dividing import busiest_s
-from compiler.steps.dividing_proof import by_itself
+from compiler.steps.dividing.proof import by_itself
 from tilewright.errors import UsageError
 
 DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")

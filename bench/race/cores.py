@@ -11,7 +11,7 @@ from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 from tilewright.errors import UsageError
 
 PROBES = 3

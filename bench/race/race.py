@@ -17,7 +17,7 @@ from bench.engines.driver import Arrays
 from bench.engines.process import Engine
 from bench.race.cores import Probe, held_to
 from bench.race.spread import Ratio, Spread
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 from compiler.measure.rounds import clean_rounds
 from tilewright.arrays import read_npz, write_npz
 

@@ -15,7 +15,7 @@ from bench.settled import Settled, settled
 from bench.subject import Subject
 from compiler.contract import CompileOptions, kinds
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.knowledge.budget import TuningBudget
 from compiler.measure.plans import Raced
 from compiler.schedule import PERSISTENT, schedule
@@ -25,8 +25,8 @@ from compiler.schedule.plans.instance import Instance
 from compiler.schedule.solvers.candidates import candidates
 from compiler.schedule.solvers.optimal import optimum
 from compiler.steps import state_of
-from compiler.steps.plans import Subject as OfPlans
-from compiler.steps.plans import choose_plan
+from compiler.steps.planning.choice import Subject as OfPlans
+from compiler.steps.planning.choice import choose_plan
 from compiler.trace import never_stops
 
 OPTIMAL = "optimal"

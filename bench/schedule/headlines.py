@@ -20,10 +20,10 @@ from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.device import CudaBackend
 from compiler.devices.cuda.target import KIB, MIB, PROFILES, CudaTarget
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.schedule import schedule
 from compiler.schedule.rules import CRITICAL_FIRST, LINEAR_CLUSTERS, RUNS_ALONE
-from compiler.steps.lane_costs import USUAL, WAKE_SECONDS
+from compiler.steps.costs.lanes import USUAL, WAKE_SECONDS
 
 WAITED_S, AHEAD_S = 6.2e-6, 0.4e-6
 """By which a launch takes longer than in a graph where the host waits after each, and where it launches ahead."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 
 
 def handovers(plan: Plan) -> int:

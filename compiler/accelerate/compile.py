@@ -22,7 +22,6 @@ import onnx
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import FORMATS, Chip, chip_of
 from compiler.accelerate.choosing import Asked, chosen
-from compiler.accelerate.convert import floats_without_scale
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
 from compiler.accelerate.placement import page, placement, text
@@ -30,6 +29,7 @@ from compiler.accelerate.stages import Stages
 from compiler.accelerate.states import demand_carried
 from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, stages_of, stream_json
 from compiler.accelerate.tables import TABLES, operators_of
+from compiler.accelerate.tflite.convert import floats_without_scale
 from compiler.accelerate.tosa import execute
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import LegaliseOptions, QuantizeOptions

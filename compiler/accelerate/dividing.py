@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
-from compiler.accelerate.convert import TO_FIRST, TO_LAST, Port, aliases
+from compiler.accelerate.tflite.convert import TO_FIRST, TO_LAST, Port, aliases
 from compiler.errors import UnsupportedModel
 from compiler.quantize.network import Network, captured
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.accelerate.chips import Chip
-from compiler.accelerate.convert import Converted
-from compiler.accelerate.flatbuffer import Program
 from compiler.accelerate.interpreter import PartRun
-from compiler.accelerate.reference import evaluate, result
+from compiler.accelerate.tflite.convert import Converted
+from compiler.accelerate.tflite.flatbuffer import Program
+from compiler.accelerate.tflite.reference import evaluate, result
 from compiler.accelerate.tosa.execute import is_tosa, read
 from compiler.accelerate.tosa.lower import lowered
 from compiler.accelerate.tosa.write import to_bytes

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.convert import TO_FIRST, Converted, Held, Port
-from compiler.accelerate.flatbuffer import Step
 from compiler.accelerate.formats import by_tosa
 from compiler.accelerate.parts import Assembled, Assembly, OnAccelerator, OnCpu, Part
-from compiler.accelerate.reference import Difference, differences, evaluate
+from compiler.accelerate.tflite.convert import TO_FIRST, Converted, Held, Port
+from compiler.accelerate.tflite.flatbuffer import Step
+from compiler.accelerate.tflite.reference import Difference, differences, evaluate
 from compiler.accelerate.tosa.execute import is_tosa
 from compiler.contract import QuantizeOptions
 from compiler.errors import Disagreement, Unverified

@@ -15,12 +15,12 @@ from onnx import NodeProto, helper
 
 from compiler.accelerate.beside import Beside, compiled_beside
 from compiler.accelerate.chips import Chip
-from compiler.accelerate.convert import Converted, Converter, Port, Scale, schemes_of
 from compiler.accelerate.cores import CORES, modelled_seconds
 from compiler.accelerate.dividing import Divisible, Segment, on_cpu
 from compiler.accelerate.formats import run_of, written
 from compiler.accelerate.interpreter import PartRun, entered, part_run, program, step, taken
 from compiler.accelerate.tables import operators_of
+from compiler.accelerate.tflite.convert import Converted, Converter, Port, Scale, schemes_of
 from compiler.accelerate.vela import Compiled
 from compiler.devices.kind import CompilePart
 from compiler.errors import InternalError, Refusal, UnsupportedModel

@@ -16,10 +16,10 @@ from types import MappingProxyType
 
 from onnx import NodeProto
 
-from compiler.accelerate.convert import Converted
 from compiler.accelerate.cores import modelled_nodes
 from compiler.accelerate.dividing import Divisible, Segment
 from compiler.accelerate.parts import HANDOVER_S, Assembly, Placed, Placing, alone_on_cpu, written_for
+from compiler.accelerate.tflite.convert import Converted
 from compiler.accelerate.vela import Compiled
 from compiler.errors import UnsupportedModel
 from compiler.quantize.network import named

@@ -3,7 +3,7 @@
 A device does one part at a time, for one frame at a time. What one part hands to another lies in an edge of some slots,
 of which frame f uses slot f mod slots; inputs and outputs of the model are the caller's, who has others for each frame.
 So a part may begin a frame when those that it reads from have ended it, and when those that read its slot have ended
-the frame that was there before. That list is the whole synchronisation, as in `compiler.ir.parts`.
+the frame that was there before. That list is the whole synchronisation, as in `compiler.ir.plans.parts`.
 
 Of its parts that may begin a device takes the one of the earliest round, which is the frame's number and the part's
 added. That is a modulo schedule (Rau, "Iterative modulo scheduling", MICRO 1994) whose rounds nobody waits for: what
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.errors import VerifyError
-from compiler.ir.parts import After
+from compiler.ir.plans.parts import After
 
 
 @dataclass(frozen=True)

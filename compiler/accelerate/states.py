@@ -14,7 +14,7 @@ from onnx import TensorProto, ValueInfoProto
 from compiler.accelerate.dividing import Divisible, Segment
 from compiler.quantize.network import Network
 from compiler.schedule.solvers.recurrence import maximum_cycle_mean
-from compiler.steps.states import demand_pairs
+from compiler.steps.states.carried import demand_pairs
 
 
 def demand_carried(network: Network, carried: Mapping[str, str]) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from compiler.accelerate.chips import Chip
-from compiler.accelerate.convert import Converter, refused
-from compiler.accelerate.operators import OPERATORS
-from compiler.accelerate.rounding import HIGH, LOW, away, stored
+from compiler.accelerate.tflite.convert import Converter, refused
+from compiler.accelerate.tflite.operators import OPERATORS
+from compiler.accelerate.tflite.rounding import HIGH, LOW, away, stored
 from compiler.contract import QuantizeOptions
 from compiler.errors import UnsupportedModel
 from compiler.ops import having

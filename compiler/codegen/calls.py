@@ -13,7 +13,7 @@ from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.region import Region
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile

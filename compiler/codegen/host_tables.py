@@ -11,7 +11,7 @@ from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.packing import Packing
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.small import BITS
 from compiler.ir.tensor import DType, TensorType
 

@@ -24,7 +24,7 @@ from compiler.quantize import quantize
 from compiler.quantize.samples import Sample
 from compiler.request import Host, Request
 from compiler.session import Session
-from compiler.steps.tiling import roundings, tile_kernels
+from compiler.steps.tiling.step import roundings, tile_kernels
 from compiler.trace import StopRequest, Trace, never_stops
 
 

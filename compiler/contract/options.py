@@ -91,7 +91,7 @@ def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 CARRY_AUTO: Final = "auto"
-"""As the option `carry`: the states are found by their names (`compiler.steps.state_names`)."""
+"""As the option `carry`: the states are found by their names (`compiler.steps.states.names`)."""
 _PAIRS: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, StrictStr])
 
 

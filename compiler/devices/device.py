@@ -12,16 +12,16 @@ import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.lanes import Pair, StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
-from compiler.ir.parts import Parts, Portion
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import Pair, StageClock
+from compiler.ir.plans.parts import Parts, Portion
+from compiler.ir.plans.plan import Plan
+from compiler.ir.plans.touched import Regions
+from compiler.ir.plans.transfers import Transfers
 from compiler.ir.program import Program, StreamProgram
 from compiler.ir.states import Carried
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions
-from compiler.ir.transfers import Transfers
 from compiler.knowledge.budget import Share
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
@@ -320,8 +320,8 @@ class Backend(Protocol):
     ) -> Program:
         """Its constants are added to `weights`, which begin with it unless some are given.
 
-        `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`), `carried` the
-        states that its C interface keeps from run to run.
+        `others` are for cores between which a hand-over costs something else (`compiler.ir.plans.guards`), `carried`
+        the states that its C interface keeps from run to run.
         """
         ...
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from compiler.encodings.aside import Octets
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.knowledge.budget import Share
 from compiler.measure.benchmark import Run

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler.encodings.aside import aside
-from compiler.frontend.strings import gives_text, is_text
+from compiler.frontend.reading.strings import gives_text, is_text
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import DType, TensorType
 

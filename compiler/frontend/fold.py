@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.frontend.limits import Limits
+from compiler.frontend.reading.limits import Limits
 from compiler.ir.graph import Node
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Operator

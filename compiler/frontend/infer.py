@@ -19,18 +19,21 @@ import numpy as np
 
 from compiler.errors import ModelTooLarge, OptionsError, Refusal, UnsupportedModel
 from compiler.frontend.assembly import Assembly
-from compiler.frontend.bind import Bound
-from compiler.frontend.branches import conditional
-from compiler.frontend.composed import OWN_REGIONS
-from compiler.frontend.domains import rule_of, why_not
-from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
+from compiler.frontend.binding.bind import Bound
+from compiler.frontend.control.branches import conditional
+from compiler.frontend.control.opset_eight import scan_of_any_opset
+from compiler.frontend.control.preview import FLEX_ATTENTION, flex_attention
+from compiler.frontend.control.regions import attempt
+from compiler.frontend.control.sequences import PASSING, SEQUENCES, Sequences, is_sequence
+from compiler.frontend.control.unroll import loop
+from compiler.frontend.expansions.composed import OWN_REGIONS
+from compiler.frontend.expansions.domains import rule_of, why_not
+from compiler.frontend.expansions.draws import DRAWING, RANDOM_BITS, dropout
+from compiler.frontend.expansions.ml.trees import OWN_FOREST
+from compiler.frontend.expansions.packed import OWN_LSTM
+from compiler.frontend.expansions.site import NotKnown, Site
 from compiler.frontend.fold import fold, may_fold, work_of
-from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
 from compiler.frontend.guarded import guarded, of_numbers
-from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
-from compiler.frontend.limits import Limits
-from compiler.frontend.ml.trees import OWN_FOREST
-from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
 from compiler.frontend.open.data_dependent import held
 from compiler.frontend.open.extent import is_open
@@ -40,7 +43,8 @@ from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
 from compiler.frontend.open.values import OpenValues
-from compiler.frontend.opset_eight import scan_of_any_opset
+from compiler.frontend.opsets.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
+from compiler.frontend.opsets.schema import Form, check_types, form_of
 from compiler.frontend.own import (
     MOST_NAMED,
     ZIP_MAP,
@@ -51,17 +55,13 @@ from compiler.frontend.own import (
     random_bits,
     zip_map,
 )
-from compiler.frontend.packed import OWN_LSTM
-from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
-from compiler.frontend.regions import attempt
-from compiler.frontend.schema import Form, check_types, form_of
+from compiler.frontend.reading.functions import check_expansion, expand_function, key_of, schema_body
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
+from compiler.frontend.reading.strings import NUMBER_OF, gives_text
+from compiler.frontend.reading.tensors import check_size
 from compiler.frontend.scope import REFUSED, Scope
-from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
-from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
-from compiler.frontend.strings import NUMBER_OF, gives_text
-from compiler.frontend.tensors import check_size
-from compiler.frontend.unroll import loop
 from compiler.ir.border import Border
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
@@ -548,7 +548,7 @@ class _Walk:
         return guarded(lambda: fold(operator, node, arrays, results))
 
     def drawn(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Random numbers, by `compiler.frontend.draws`."""
+        """Random numbers, by `compiler.frontend.expansions.draws`."""
         rule = DRAWING.get(call.op, dropout)
         site = Site(call, self._types(ids), self._arrays(ids))
         return self.expand(call, ids, scope, guarded(lambda: rule(site)), None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.errors import OptionsError
-from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.reading.model import Call, Model, quoted
 
 POSITIONS = -2
 """The axis of an output [.., positions, elements]."""

@@ -24,13 +24,21 @@ from pathlib import Path
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import ModelTooLarge, TilewrightError, UnsupportedModel
-from compiler.frontend.bind import Bound, separated
-from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, is_counted, named_by_shapes, usual
-from compiler.frontend.limits import Limits
+from compiler.frontend.binding.bind import Bound, separated
+from compiler.frontend.binding.correct import (
+    BATCH,
+    LENGTH,
+    SOUND,
+    is_batch_of_state,
+    is_counted,
+    named_by_shapes,
+    usual,
+)
+from compiler.frontend.binding.texts import sizes_of_texts
 from compiler.frontend.load import bound_graph
-from compiler.frontend.model import Input, Model, key_of, quoted
-from compiler.frontend.read import ModelFile, read
-from compiler.frontend.texts import sizes_of_texts
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import Input, Model, key_of, quoted
+from compiler.frontend.reading.read import ModelFile, read
 from compiler.frontend.wrapped import unwrapped
 from compiler.ops.operator import Operator
 

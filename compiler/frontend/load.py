@@ -11,15 +11,15 @@ from pathlib import Path
 
 from compiler.contract import CompileOptions, bundle_digest, kinds
 from compiler.errors import MalformedModel, ModelTooLarge, UnsupportedModel
-from compiler.frontend.bind import Bound, Merged, bind
+from compiler.frontend.binding.bind import Bound, Merged, bind
 from compiler.frontend.infer import Inferred, infer
 from compiler.frontend.last import with_last
-from compiler.frontend.limits import Limits
-from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.growth import growing
 from compiler.frontend.open.values import Narrower, Rows, SameSize, WholeSteps, Wider
 from compiler.frontend.portion import Portion, with_portion
-from compiler.frontend.read import ModelFile, read
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import Model, quoted
+from compiler.frontend.reading.read import ModelFile, read
 from compiler.frontend.wrapped import unwrapped
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compiler.frontend.legalise import plain_attr
-from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.control.unroll import Walk
 from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
 from compiler.frontend.open.places import capacity, gathered, linear
 from compiler.frontend.open.site import OpenSite, capacities
 from compiler.frontend.open.values import as_number
+from compiler.frontend.opsets.legalise import plain_attr
+from compiler.frontend.reading.model import Call, Model, quoted
 from compiler.frontend.scope import Scope
-from compiler.frontend.unroll import Walk
 from compiler.ir.border import RANDOM_STATE
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType, TensorType

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
-from compiler.frontend.model import Input, Model, quoted
+from compiler.frontend.reading.model import Input, Model, quoted
 from compiler.ir.tensor import TensorType
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.errors import MalformedModel
-from compiler.frontend.model import Foreign, quoted
+from compiler.frontend.reading.model import Foreign, quoted
 
 REFUSED = -1
 """Stands for the id of a value whose node was refused: what reads it is passed over in silence."""

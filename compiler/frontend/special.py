@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.errors import ModelTooLarge
-from compiler.frontend.limits import Limits
-from compiler.frontend.model import AttrValue
-from compiler.frontend.site import Site
-from compiler.frontend.strings import text_array
-from compiler.frontend.tensors import DTYPES, check_size
+from compiler.frontend.expansions.site import Site
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import AttrValue
+from compiler.frontend.reading.strings import text_array
+from compiler.frontend.reading.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType, static
 from compiler.ops.operator import Unsupported
 

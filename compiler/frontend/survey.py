@@ -14,16 +14,16 @@ import numpy as np
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, Refusal, TilewrightError, UnsupportedModel
-from compiler.frontend.bind import Bound, Merged, bind
-from compiler.frontend.correct import correct, open_inputs
+from compiler.frontend.binding.bind import Bound, Merged, bind
+from compiler.frontend.binding.correct import correct, open_inputs
 from compiler.frontend.infer import Inferred, is_known
 from compiler.frontend.last import with_last
-from compiler.frontend.limits import Limits
 from compiler.frontend.load import assumptions, bound_graph, check_declared, disagreements
-from compiler.frontend.model import Call, Model
 from compiler.frontend.open.growth import growing
-from compiler.frontend.read import read
-from compiler.frontend.strings import is_text
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import Call, Model
+from compiler.frontend.reading.read import read
+from compiler.frontend.reading.strings import is_text
 from compiler.frontend.wrapped import unwrapped
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph

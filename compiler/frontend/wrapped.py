@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from compiler.contract import CompileOptions, InputSpec
-from compiler.frontend.model import Call, Input, Model
+from compiler.frontend.reading.model import Call, Input, Model
 
 MOST = 1024
 """Elements of a sequence."""

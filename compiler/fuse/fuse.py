@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler import errors
-from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_views
-from compiler.fuse.attention import join_attention
-from compiler.fuse.bounded import with_bounds
+from compiler.fuse.attention.floats import join_attention
 from compiler.fuse.draft import Draft, Op, Ops, bind, is_copy, only_block, store_axes
-from compiler.fuse.ends import with_ends
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
-from compiler.fuse.layout_costs import cheaper_layouts, is_cheaper
-from compiler.fuse.layouts import choose_layouts
+from compiler.fuse.layouts.alias import Buffers, place_concats, place_outputs, place_views
+from compiler.fuse.layouts.channels_last import choose_layouts
+from compiler.fuse.layouts.costs import cheaper_layouts, is_cheaper
+from compiler.fuse.layouts.past_concat import carry_past_concats
+from compiler.fuse.layouts.transposes import fuse_transposes
 from compiler.fuse.long_sums import split_long_sums
-from compiler.fuse.past_concat import carry_past_concats
 from compiler.fuse.refusal import Refusal, name_of
 from compiler.fuse.regions import Opened, with_regions
 from compiler.fuse.scalars import with_scalars
-from compiler.fuse.transposes import fuse_transposes
-from compiler.fuse.unread import with_unread
+from compiler.fuse.sizes.bounded import with_bounds
+from compiler.fuse.sizes.ends import with_ends
+from compiler.fuse.sizes.unread import with_unread
 from compiler.fuse.widened import widen_in_readers
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
@@ -56,7 +56,8 @@ MOST_REFUSALS = 50
 """Nodes that a refusal lists."""
 STEPS = ("epilogue", "attention", "layouts", "views", "inline", "slices", "joins")
 """What fusion consists of, in the order in which the steps are first taken. Whether a batch runs in slices
-(`compiler.fuse.batch`) is decided on before kernels are tiled, what `compiler.fuse.joins` offers once they are."""
+(`compiler.fuse.batches.batch`) is decided on before kernels are tiled, what `compiler.fuse.joins` offers once they
+are."""
 
 
 def fuse(

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from compiler.fuse.byte_attention import byte_attentions
+from compiler.fuse.attention.bytes import byte_attentions
+from compiler.fuse.attention.few_queries import few_query_attentions
+from compiler.fuse.attention.key_ends import ended_attentions, ends_keys
 from compiler.fuse.excitation import excitations
-from compiler.fuse.few_queries import few_query_attentions
-from compiler.fuse.key_ends import ended_attentions, ends_keys
 from compiler.fuse.normalised import normalisations
 from compiler.fuse.refusal import name_of
 from compiler.fuse.separable import separables
-from compiler.fuse.unread import with_unread
+from compiler.fuse.sizes.unread import with_unread
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Costs
 from compiler.ir.tile import Cost, Menu

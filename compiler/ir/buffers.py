@@ -44,7 +44,7 @@ class Buffer:
     layout, it is lowering's matter."""
     unread: bool = field(default=False, metadata={MARK: LATER})
     """Of a result: whether what lies beyond the bounds of the kernel that makes it may be anything
-    (`compiler.fuse.unread`)."""
+    (`compiler.fuse.sizes.unread`)."""
     margins: tuple[int, ...] = field(default=(), metadata={MARK: LATER})
     """Of a result: for each dimension how many elements behind a size of it are read, so that only those must be what
     the kernel that makes it says; -1: all. Empty where nothing is known of any."""

@@ -15,7 +15,7 @@ Values keep their types from one iteration to the next. Among kernels the same i
 calls, whose operands are those of the node and, after them, each constant at each place where a call reads it, so that
 a kernel of a body may have its weights packed like any other.
 
-One kind of region is of kernels alone (`compiler.fuse.batch`):
+One kind of region is of kernels alone (`compiler.fuse.batches.batch`):
 
     Slices       ([count,] values ...) -> (results ...)
                  body: the same for one slice of a batch, which is so many samples that each is computed by itself.

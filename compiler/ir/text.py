@@ -1,4 +1,4 @@
-"""Prints the nouns; `compiler.ir.parse` reads what is printed here back to equal ones.
+"""Prints the nouns; `compiler.ir.parsing.parse` reads what is printed here back to equal ones.
 
 One line for each node, block, buffer, call and task. Names that come from a model are data: they appear as JSON strings
 and nowhere else. Constants of up to INLINE elements are printed in full, larger ones by a digest.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each of these prints itself with what is here
     from compiler.ir.graph import Attr, Graph, Node
     from compiler.ir.kernel import Kernel, Routine, Slot
     from compiler.ir.machine import Workload
-    from compiler.ir.plan import Place, Plan
+    from compiler.ir.plans.plan import Place, Plan
 
 INLINE = 16
 """Elements of a constant up to which they are printed."""

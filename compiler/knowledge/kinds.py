@@ -31,7 +31,7 @@ UPGRADE_S = "upgrade_s"
 Left out: measured where that is allowed, else counted as 0.
 """
 SPANS = "spans"
-"""When the tasks of a plan ran (`compiler.steps.spans`)."""
+"""When the tasks of a plan ran (`compiler.steps.planning.spans`)."""
 PROBLEM = "problem"
 """Why a plan was left out of a race: it failed, hung or computed something else. Its seconds mean nothing."""
 SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"

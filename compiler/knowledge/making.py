@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial
+from compiler.ir.plans.lanes import Handover
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import (
     ALONE_S,

@@ -12,8 +12,8 @@ import numpy as np
 
 from compiler.contract import LegaliseOptions
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
-from compiler.frontend.limits import Limits
-from compiler.frontend.read import read
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.read import read
 from compiler.ir.graph import Graph, Node
 from compiler.legalise.errors import propagated
 from compiler.legalise.placement import CPUS, Place, Placement, place

@@ -14,7 +14,7 @@ import numpy as np
 from compiler.contract import PHASES, CompileOptions, Event
 from compiler.errors import CallerError, Disagreement, ModelTooLarge
 from compiler.frontend import load, survey
-from compiler.frontend.tensors import DTYPES
+from compiler.frontend.reading.tensors import DTYPES
 from compiler.measure.npz import write_outputs
 from compiler.minimise.failure import TIMED_OUT, Failure, Signature
 from compiler.minimise.network import Network, Part, ValueType

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from compiler.errors import CallerError, MalformedModel
-from compiler.frontend.tensors import data_name, data_path
+from compiler.frontend.reading.tensors import data_name, data_path
 
 WEIGHTS = "weights-of-the-minimised-model.bin"
 """Beside the parts while they are tried: the elements of large tensors, which parts refer to."""

@@ -35,7 +35,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of ai.onnx, in its newest semantics; older opsets are brought there by `compiler.frontend.legalise`.
+    """One operator of ai.onnx, in its newest semantics; `compiler.frontend.opsets` brings older ones there.
 
     Functions may rely on: every attribute with a schema default is present in `node.attrs`; every input named in
     `parameters` has become an attribute (a tuple of ints or floats, or a scalar for a rank-0 tensor) and is None in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.pack.manifest import FORMAT_VERSION, port_json, to_bytes
 from compiler.pack.pack import WEIGHTS

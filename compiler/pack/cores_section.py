@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.ir.guards import by_limit
-from compiler.ir.plan import Plan
+from compiler.ir.plans.guards import by_limit
+from compiler.ir.plans.plan import Plan
 from compiler.pack.chart.wording import duration, escaped, size
 from compiler.pack.elements import section, table
 from compiler.pack.facts import Facts

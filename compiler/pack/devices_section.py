@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.contract import PointReport
-from compiler.ir.parts import Parts
+from compiler.ir.plans.parts import Parts
 from compiler.pack.chart.wording import duration, escaped, plural
 from compiler.pack.elements import bar, section, table
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler.contract import CompileOptions
 from compiler.encodings.aside import Octets
-from compiler.ir.parts import Parts
+from compiler.ir.plans.parts import Parts
 from compiler.ir.program import Program, StreamProgram
 from compiler.pack.archive import write_archive
 from compiler.pack.devices_section import Streamed, devices_section

@@ -9,7 +9,7 @@ from typing import Any
 from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached, QuantisedReport
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.states import Carried
 from compiler.ir.target import Ceilings
 from compiler.ir.tile import Cost

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.ir.guards import by_limit
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.guards import by_limit
+from compiler.ir.plans.plan import Plan, Task
 
 
 def guarded_json(plan: Plan, others: Sequence[Plan]) -> dict[str, Any]:

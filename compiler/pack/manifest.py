@@ -14,7 +14,7 @@ from compiler.errors import VerifyError
 from compiler.ir.border import RANDOM_STATE, Border
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.open_shapes import OpenShapes
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.region import Region
 from compiler.pack.facts import Facts, Rejected

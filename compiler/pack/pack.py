@@ -19,7 +19,7 @@ from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.knowledge.replay import MEMBER as REPLAY
 from compiler.pack.archive import replace_last, write_archive

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place, Plan
+from compiler.ir.plans.plan import Place, Plan
 from compiler.pack.chart.drawing import WIDTH, schedule_svg, svg
 from compiler.pack.chart.wording import escaped, plural, size
 from compiler.pack.facts import Facts

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Tile
 from compiler.pack.chart.wording import duration, escaped, plural, quantity, size

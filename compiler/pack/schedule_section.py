@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.contract import PlanReached
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.pack.chart.drawing import schedule_svg
 from compiler.pack.chart.schedule import Schedule

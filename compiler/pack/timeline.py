@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from compiler.contract import kinds
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
 from compiler.pack.facts import Facts
 

@@ -22,7 +22,7 @@ from compiler.platforms.timing import Stage, Timeline, Timing
 from compiler.rewrite import rewrite
 from compiler.rewrite.rules import RULES
 from compiler.schedule.solvers.sets import bits
-from compiler.steps.states import demand_pairs, ports_of
+from compiler.steps.states.carried import demand_pairs, ports_of
 
 FAMILIES = frozenset({"folding", "identities", "clamps", "shapes", "activations", "norms", "weights", "convolutions"})
 """Rules of rewriting that are applied first: a deployment has them folded too."""

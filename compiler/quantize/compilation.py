@@ -23,7 +23,7 @@ from compiler.contract import (
 )
 from compiler.errors import InputsError
 from compiler.frontend import load
-from compiler.frontend.model import Model
+from compiler.frontend.reading.model import Model
 from compiler.ops import OPERATORS
 from compiler.pack.facts import QuantisedModel
 from compiler.pack.pack import digest_of

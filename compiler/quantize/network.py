@@ -17,10 +17,10 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
 from compiler.errors import ModelTooLarge, UnsupportedModel
-from compiler.frontend.limits import Limits
-from compiler.frontend.model import Foreign, Model
-from compiler.frontend.read import read
-from compiler.frontend.tensors import Source, array_of
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import Foreign, Model
+from compiler.frontend.reading.read import read
+from compiler.frontend.reading.tensors import Source, array_of
 
 OLDEST_OPSET = 13
 """The first in which a QuantizeLinear has a scale for each channel."""

@@ -15,7 +15,7 @@ import numpy as np
 from compiler.contract import CompileOptions, CompressOptions, InputSpec, LegaliseOptions, QuantizeOptions
 from compiler.errors import InputsError, Refusal, UnsupportedModel
 from compiler.frontend import Loaded, load
-from compiler.frontend.model import Input, Model
+from compiler.frontend.reading.model import Input, Model
 from compiler.ir.border import RANDOM_STATE
 from compiler.ir.tensor import DType
 from compiler.measure.npz import read_fitting

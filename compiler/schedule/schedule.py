@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts, StageClock
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import LaneCosts, StageClock
+from compiler.ir.plans.plan import Plan
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Menu
-from compiler.ir.touched import Regions
 from compiler.schedule.gpu.launch_modes import JointLaunch
 from compiler.schedule.gpu.on_gpu import on_gpu
 from compiler.schedule.gpu.resident import ResidentBlocks

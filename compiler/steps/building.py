@@ -15,7 +15,7 @@ from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import ChosenJoins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import inner_tiles
 from compiler.pack.explanation import Entry, Explanation
@@ -29,14 +29,14 @@ from compiler.schedule import schedule
 from compiler.schedule.memory.states import states_of
 from compiler.session import Session
 from compiler.steps.choosing import EvaluatedChoices
+from compiler.steps.costs.lanes import lane_costs
 from compiler.steps.explain import applications, explain, made
-from compiler.steps.lane_costs import lane_costs
 from compiler.steps.loading import Opened
-from compiler.steps.planning import Planned, Scheduled, planned
+from compiler.steps.planning.step import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
-from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
-from compiler.steps.states import carried_positions
-from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
+from compiler.steps.states.carried import carried_positions
+from compiler.steps.tiling.slices import OpenBatch, Slices, slices_of, with_slices
+from compiler.steps.tiling.step import Rounding, TiledKernels, tile_kernels
 from compiler.steps.weights import weights_notices, weights_report
 
 

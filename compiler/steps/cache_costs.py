@@ -14,8 +14,8 @@ from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.reference import evaluate_graph
 from compiler.session import Session
-from compiler.steps.caches import LEAST_SCALE, MOST_CODE, SCALE
 from compiler.steps.loading import Opened
+from compiler.steps.states.caches import LEAST_SCALE, MOST_CODE, SCALE
 
 RUNS = 4
 """From which rows of caches are taken."""

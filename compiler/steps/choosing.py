@@ -10,9 +10,9 @@ from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload
 from compiler.rewrite.choose import Chosen, choose
 from compiler.session import Session
-from compiler.steps.costs import KernelCosts, kernel_costs
-from compiler.steps.graph_costs import FusedCosts, Measuring, program_key
-from compiler.steps.lane_costs import split_seconds
+from compiler.steps.costs.graphs import FusedCosts, Measuring, program_key
+from compiler.steps.costs.kernels import KernelCosts, kernel_costs
+from compiler.steps.costs.lanes import split_seconds
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 from compiler.errors import OptionsError, Refusal, UnsupportedModel
 from compiler.frontend import Limits, Loaded, load
 from compiler.frontend.load import read_with_options
-from compiler.frontend.model import quoted
 from compiler.frontend.portion import Portion, named_tensors
+from compiler.frontend.reading.model import quoted
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.open_shapes import OpenShapes

@@ -22,8 +22,8 @@ from compiler.prove.reference import evaluate_graph
 from compiler.prove.sizes import cut, dims_json, own_outputs, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.carrying import runs_across, state_left
 from compiler.steps.chunking import Windows
+from compiler.steps.states.proof import runs_across, state_left
 from compiler.trace import Trace
 
 PLAN = 1

@@ -26,10 +26,10 @@ from compiler.prove.samples import Sample, read_samples, read_sized, share_out, 
 from compiler.prove.sizes import exactly, nested, padded, usual_sizes
 from compiler.request import Request
 from compiler.session import Session
-from compiler.steps.caches import with_cache
 from compiler.steps.divisible import browser_problem
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices
-from compiler.steps.states import BoundStates, carried_by, demand_shared
+from compiler.steps.states.caches import with_cache
+from compiler.steps.states.carried import BoundStates, carried_by, demand_shared
 from compiler.trace import Trace
 
 

@@ -28,7 +28,7 @@ from compiler.pack.explanation import Entry
 from compiler.prove.effort import reference_effort
 from compiler.prove.rounding import MULTIPLIES, Case, cases, largest_error, rounded
 from compiler.session import Session
-from compiler.steps.precision_costs import FP32, PrecisionCosts, stored_short
+from compiler.steps.costs.precisions import FP32, PrecisionCosts, stored_short
 from compiler.tuning.knapsack import Frontier, Option
 
 SHARE = 0.8

@@ -10,9 +10,9 @@ import numpy as np
 
 from compiler.contract import CompileOptions, kinds
 from compiler.errors import TilewrightError
-from compiler.frontend.limits import Limits
-from compiler.frontend.model import Body, Call, Model
-from compiler.frontend.read import ModelFile, read
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import Body, Call, Model
+from compiler.frontend.reading.read import ModelFile, read
 
 _OF_INTEGERS = re.compile("Quant|Integer|QLinear|NBits")
 """In names of operators that round to integers, or multiply some."""

@@ -22,7 +22,7 @@ from compiler.frontend.ragged import Texts
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
@@ -36,9 +36,9 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import cut, judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.carrying import JUDGED, runs_in_a_row
 from compiler.steps.foreseeing import BY_ROUNDING, unverified
 from compiler.steps.probing import drawn_probe, with_bands
+from compiler.steps.states.proof import JUDGED, runs_in_a_row
 from compiler.trace import StopRequest, Trace
 
 AGREE_SECONDS = 6.0

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.knowledge.budget import TILES, TuningBudget

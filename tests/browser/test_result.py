@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from compiler.steps.plans import HOPE
+from compiler.steps.planning.choice import HOPE
 from tests.browser.conftest import SCREENS
 from tests.browser.test_page import SECONDS, asked, bearer, entered
 from tests.browser.test_walk import submitted

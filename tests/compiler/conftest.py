@@ -45,7 +45,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compiled
                 if split:
                     # The package's `schedule` is the function of that name, not the module.
                     patch.setattr(sys.modules["compiler.schedule.schedule"], "_predicted", lambda one: -one.plan.lanes)
-                    patch.setattr("compiler.steps.lane_costs.synchronisation_seconds", lambda handover: 0.0)
+                    patch.setattr("compiler.steps.costs.lanes.synchronisation_seconds", lambda handover: 0.0)
                 options = CompileOptions(threads=threads, tuning_budget_s=0)
                 report = compile_file(folder / "model.onnx", folder / "model.tw", options)
             done[key] = Compiled(folder / "model.onnx", folder / "model.tw", report)

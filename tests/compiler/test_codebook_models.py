@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.engines.tilewright import calls
 from compiler.contract import CompileOptions
 from compiler.contract.events import Event
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.pack.loader import Model
 from compiler.preflight import preflight
 from tests.compiling import compile_file

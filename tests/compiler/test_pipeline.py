@@ -26,8 +26,8 @@ from compiler.disabled import EnabledPasses, enabled_passes
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph, Node
-from compiler.ir.lanes import Handover
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.lanes import Handover
+from compiler.ir.plans.plan import Plan, Task
 from compiler.knowledge.making import handover_record
 from compiler.measure import plans as races
 from compiler.pack.loader import Model
@@ -35,7 +35,7 @@ from compiler.prove.array_module import ArrayModule
 from compiler.rewrite import EXACT, Rule
 from compiler.rewrite.view import Rewrite, View
 from compiler.steps import proving
-from compiler.steps.guards import NEAR_S, Guarded
+from compiler.steps.planning.guards import NEAR_S, Guarded
 from compiler.tuning import helpers as helping
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
@@ -188,7 +188,7 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=40)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.steps.plans.HOPE", 1e9)
+        patch.setattr("compiler.steps.planning.choice.HOPE", 1e9)
         first = compile_file(model, tmp_path / "0.tw", options, observe=events.append)
         records = [dict(event.data) for event in events if event.kind == "record"]
         plans = [record for record in records if record["kind"] == "plan"]
@@ -355,7 +355,7 @@ def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
             return Guarded(replace(plan, most_handover_s=NEAR_S), (wrong,))
         return Guarded(plan, (replace(wrong, most_handover_s=NEAR_S),))
 
-    monkeypatch.setattr("compiler.steps.planning.guarded", with_wrong)
+    monkeypatch.setattr("compiler.steps.planning.step.guarded", with_wrong)
     handed_over = handover_record(Handover.of(60.0 if state == "near" else 300.0), this_machine()).to_json()
     with pytest.raises(Disagreement) as caught:
         compile_file(model, tmp_path / "model.tw", CompileOptions(threads=2, tuning_budget_s=0), [handed_over])

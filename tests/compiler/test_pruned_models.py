@@ -14,7 +14,7 @@ from compiler.compress import compress
 from compiler.compress.forms import mask_of
 from compiler.contract import CompileOptions, CompressOptions, Event, QuantizeOptions
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Tile
 from compiler.pack.loader import Model
 from compiler.preflight import preflight

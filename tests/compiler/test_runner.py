@@ -31,7 +31,7 @@ from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError
 from compiler.pack.loader.program import _Program
 from compiler.runner import benchmark, infer
-from compiler.steps import dividing_costs
+from compiler.steps.dividing import costs as dividing_costs
 from tests.compiler.conftest import Compiled
 from tests.compiler.devices.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.devices.cuda.measure.fake_nvml import install

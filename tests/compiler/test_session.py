@@ -13,13 +13,13 @@ from bench.zoo import build
 from compiler.contract import CompileOptions, Event
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError
-from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record
+from compiler.ir.plans.lanes import Handover
 from compiler.knowledge.budget import SHARES, TILES
 from compiler.knowledge.making import handover_record
 from compiler.request import Host
 from compiler.session import ALONE_S, Session
-from compiler.steps.lane_costs import WAKE_SECONDS, split_seconds
+from compiler.steps.costs.lanes import WAKE_SECONDS, split_seconds
 from compiler.trace import Trace
 from tests.compiling import compile_file
 

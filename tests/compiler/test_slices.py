@@ -22,17 +22,17 @@ from compiler.devices.cpu.device import CpuBackend, cpu_backend
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import Disagreement
 from compiler.fuse import fuse
-from compiler.fuse.batch import Batch, batch_of
-from compiler.fuse.sliced import runs_once, sliced
+from compiler.fuse.batches.batch import Batch, batch_of
+from compiler.fuse.batches.sliced import runs_once, sliced
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.pack.loader import Model
 from compiler.reproduce import reproduce
 from compiler.schedule import schedule
-from compiler.steps import slices
-from compiler.steps.lane_costs import lane_costs
-from compiler.steps.regions import REGION
-from tests.compiler.fuse.test_batch import attention, rows_and_heads
-from tests.compiler.fuse.test_batch import opened as with_open_batch
+from compiler.steps.costs.lanes import lane_costs
+from compiler.steps.tiling import slices
+from compiler.steps.tiling.regions import REGION
+from tests.compiler.fuse.batches.test_batch import attention, rows_and_heads
+from tests.compiler.fuse.batches.test_batch import opened as with_open_batch
 from tests.compiler.networks import Network
 from tests.compiling import compile_file
 

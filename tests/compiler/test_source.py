@@ -26,7 +26,7 @@ from compiler.fuse import fuse
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.ops import OPERATORS

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions, CompileReport, Event
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Tile
 from compiler.pack.loader import Model
 from compiler.preflight import preflight

@@ -8,11 +8,11 @@ from pathlib import Path
 from onnx import defs
 
 from bench.conformance.table import kept
-from compiler.frontend.domains import DOMAINS
-from compiler.frontend.draws import DRAWING
-from compiler.frontend.opsets import COMPOSED, UPGRADES
+from compiler.frontend.expansions.domains import DOMAINS
+from compiler.frontend.expansions.draws import DRAWING
+from compiler.frontend.opsets.table import COMPOSED, UPGRADES
+from compiler.frontend.reading.strings import MAKING
 from compiler.frontend.special import FOLDED
-from compiler.frontend.strings import MAKING
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.compiler.frontend.open.not_opened import NEVER_FED, NOT_OPENED

@@ -38,7 +38,7 @@ from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from compiler.measure.memory import allocate, read_buffer, write_buffer

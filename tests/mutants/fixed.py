@@ -101,21 +101,21 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "races: a call may write over what lies at another place",
-        "compiler/ir/races.py",
+        "compiler/ir/plans/races.py",
         "            if arena[new][0] == arena[old][0]\n",
         "",
         (PLANS,),
     ),
     Wanted(
         "races: every call may write over what it reads",
-        "compiler/ir/races.py",
+        "compiler/ir/plans/races.py",
         "            if call is not None and (new, old) in written_over(kernels, call)\n",
         "",
         (PLANS,),
     ),
     Wanted(
         "races: the last task waited for need not have ended",
-        "compiler/ir/races.py",
+        "compiler/ir/plans/races.py",
         "return self.begins[other.lane] >= other.number",
         "return self.begins[other.lane] >= other.number - 1",
         (PLANS, WAITS),
@@ -210,10 +210,10 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "is_plausible: times of choices are believed",
-        "compiler/steps/graph_costs.py",
+        "compiler/steps/costs/graphs.py",
         "                if record.is_plausible:\n",
         "                if True:\n",
-        ("tests/compiler/steps/test_graph_costs.py",),
+        ("tests/compiler/steps/costs/test_graphs.py",),
     ),
     # Kernels.
     Wanted(

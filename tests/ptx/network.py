@@ -15,7 +15,7 @@ from compiler.devices.cuda.emit.program import ALIGNMENT, cut_in_units, launched
 from compiler.devices.cuda.target import CudaTarget
 from compiler.encodings.aside import Octets
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from tests.ptx.device import ptx_of
 from tests.ptx.machine import Machine
 from tests.ptx.memory import GlobalMemory

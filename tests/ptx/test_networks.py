@@ -17,7 +17,7 @@ from bench.zoo import build
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.target import resolve
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.schedule import PERSISTENT
 from tests.ptx.families import ARCHITECTURES
 from tests.ptx.fault import Fault

@@ -15,13 +15,13 @@ from onnx import defs
 
 import compiler.ops
 from compiler.contract import Kind, kinds
-from compiler.frontend.domains import DOMAINS
-from compiler.frontend.draws import DRAWING
+from compiler.frontend.expansions.domains import DOMAINS
+from compiler.frontend.expansions.draws import DRAWING
 from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.open.sized import MEASURED
-from compiler.frontend.opsets import UPGRADES
+from compiler.frontend.opsets.table import UPGRADES
+from compiler.frontend.reading.strings import MAKING
 from compiler.frontend.special import FOLDED
-from compiler.frontend.strings import MAKING
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from worker.devices.holder import holder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler.contract import CompileOptions
-from compiler.steps.another import tune_kernels
+from compiler.steps.tiling.another import tune_kernels
 from worker.attempt.helper_requests import More
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.parts import Parts
+from compiler.ir.plans.parts import Parts
 from compiler.schedule.parts.dividing import on_two_queues, parts_of
 from compiler.schedule.solvers.ideals import Division
-from compiler.steps import dividing
+from compiler.steps.dividing import step as dividing
 
 CORES, GPU = 0, 1
 """Places of the devices `cpu` and `cuda:0`."""

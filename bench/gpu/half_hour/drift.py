@@ -24,7 +24,7 @@ from compiler.devices.cuda.measure.bench import Operand, Refused, Subject
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import ToolchainFailed
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.measure.results import computed

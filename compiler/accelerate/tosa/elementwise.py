@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import RELU, RELU6, Step, Tensor
-from compiler.accelerate.kernels import FRACTION, KERNELS, F, Operand, ends
-from compiler.accelerate.rounding import HIGH, LOW, quantised
+from compiler.accelerate.tflite.flatbuffer import RELU, RELU6, Step, Tensor
+from compiler.accelerate.tflite.kernels import FRACTION, KERNELS, F, Operand, ends
+from compiler.accelerate.tflite.rounding import HIGH, LOW, quantised
 from compiler.accelerate.tosa.lowering import WHOLE, Lowering
 
 

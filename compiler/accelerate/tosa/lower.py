@@ -1,7 +1,7 @@
 """A TFLite program as TOSA: each int8 operator as operators of integers, with its scales as RESCALE or TABLE.
 
-An operator of one int8 operand, elementwise, becomes a TABLE of what `compiler.accelerate.kernels` makes of each of the
-256 bytes. What sums products becomes CONV2D, DEPTHWISE_CONV2D or MATMUL in int32, and RESCALE.
+An operator of one int8 operand, elementwise, becomes a TABLE of what `compiler.accelerate.tflite.kernels` makes of each
+of the 256 bytes. What sums products becomes CONV2D, DEPTHWISE_CONV2D or MATMUL in int32, and RESCALE.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from compiler.accelerate.flatbuffer import Program, Step, Tensor
+from compiler.accelerate.tflite.flatbuffer import Program, Step, Tensor
 from compiler.accelerate.tosa import elementwise, moves, sums
 from compiler.accelerate.tosa.execute import Graph
 from compiler.accelerate.tosa.lowering import Lowering, NoForm

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import SAME, Program, Step, Tensor
-from compiler.accelerate.kernels import ends
-from compiler.accelerate.rounding import HIGH, LOW, quantised
+from compiler.accelerate.tflite.flatbuffer import SAME, Program, Step, Tensor
+from compiler.accelerate.tflite.kernels import ends
+from compiler.accelerate.tflite.rounding import HIGH, LOW, quantised
 from compiler.accelerate.tosa.execute import DOUBLE_ROUND, DTYPES, PROPAGATE, SINGLE_ROUND
 from compiler.accelerate.tosa.paddings import folded_paddings
 from compiler.accelerate.tosa.write import TosaWriter

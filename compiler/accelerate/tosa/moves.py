@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.accelerate.flatbuffer import Step, Tensor
-from compiler.accelerate.rounding import quantised
+from compiler.accelerate.tflite.flatbuffer import Step, Tensor
+from compiler.accelerate.tflite.rounding import quantised
 from compiler.accelerate.tosa.execute import BILINEAR, NEAREST
 from compiler.accelerate.tosa.lowering import Lowering, NoForm
 

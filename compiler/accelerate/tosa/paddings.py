@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import Program, Step
-from compiler.accelerate.rounding import LOW
+from compiler.accelerate.tflite.flatbuffer import Program, Step
+from compiler.accelerate.tflite.rounding import LOW
 
 
 def folded_paddings(program: Program) -> dict[int, tuple[int, Sequence[int]]]:

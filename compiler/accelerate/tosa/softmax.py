@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import Step, Tensor
-from compiler.accelerate.kernels import F
-from compiler.accelerate.rounding import LOW, quantised
+from compiler.accelerate.tflite.flatbuffer import Step, Tensor
+from compiler.accelerate.tflite.kernels import F
+from compiler.accelerate.tflite.rounding import LOW, quantised
 from compiler.accelerate.tosa.execute import PROPAGATE
 from compiler.accelerate.tosa.lowering import Lowering, NoForm
 

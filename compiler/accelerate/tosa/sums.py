@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import Step, Tensor
-from compiler.accelerate.kernels import F
-from compiler.accelerate.rounding import quantised
+from compiler.accelerate.tflite.flatbuffer import Step, Tensor
+from compiler.accelerate.tflite.kernels import F
+from compiler.accelerate.tflite.rounding import quantised
 from compiler.accelerate.tosa.execute import PROPAGATE
 from compiler.accelerate.tosa.lowering import INT32, Lowering, NoForm
 

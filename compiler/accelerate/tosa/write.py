@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import put_offsets, put_table
+from compiler.accelerate.tflite.flatbuffer import put_offsets, put_table
 from compiler.accelerate.tosa.execute import DTYPES, OPERATORS, VERSION, Graph, Operator, Tensor
 
 _ALIGNED = 8

@@ -41,10 +41,10 @@ from compiler.devices.whole import race_programs
 from compiler.encodings.zeros import leaves_out
 from compiler.fuse.storage import with_short_activations
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.lanes import Handover, Pair
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
-from compiler.ir.parts import Parts, Portion
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import Handover, Pair
+from compiler.ir.plans.parts import Parts, Portion
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program, StreamProgram
 from compiler.ir.states import Carried
 from compiler.ir.tensor import DType

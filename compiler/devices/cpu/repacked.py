@@ -10,7 +10,7 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.packing import Packing
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 
 
 def repacked_bytes(kernels: KernelGraph, plan: Plan, other: Plan, target: CpuTarget) -> int:

@@ -48,11 +48,11 @@ from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import ELEMENTS, with_storage
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
+from compiler.ir.plans.transfers import Transfers
 from compiler.ir.program import Program
 from compiler.ir.states import Carried
 from compiler.ir.tile import Tile, Variant
-from compiler.ir.transfers import Transfers
 from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced

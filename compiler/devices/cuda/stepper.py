@@ -17,7 +17,7 @@ from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import Device, Launch, Memory
 from compiler.ir.buffers import Buffer, KernelGraph
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
 from compiler.ir.program import Program
 from compiler.ir.region import Region
 from compiler.pack.bare import lay_out

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.errors import TargetUnavailable
+from compiler.ir.plans.transfers import Transfers
 from compiler.ir.target import Ceilings
-from compiler.ir.transfers import Transfers
 
 WARP = 32
 REGISTERS = 65536

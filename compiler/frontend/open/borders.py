@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from compiler.frontend.model import Call
 from compiler.frontend.open import data_dependent
 from compiler.frontend.open.examples import tried
 from compiler.frontend.open.extent import Extent, Number, Size, product
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.values import INDEX, OpenValues, of_size
 from compiler.frontend.open.views import constant_of_shape, range_
+from compiler.frontend.reading.model import Call
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import Limit, OpenDimension, OpenShapes
 from compiler.ir.tensor import DType

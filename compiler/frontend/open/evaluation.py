@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontend.open.extent import Extent, Scaled, Undecided, divided, greatest, is_equal, is_less, least
-from compiler.frontend.tensors import DTYPES
+from compiler.frontend.reading.tensors import DTYPES
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from compiler.contract import CompileOptions, kinds
 from compiler.contract.options import CARRY_AUTO
 from compiler.errors import OptionsError
-from compiler.frontend.model import Call, Input, Model, key_of, quoted
 from compiler.frontend.open.extent import Number, Size, is_open
 from compiler.frontend.open.values import INDEX, OpenValues, of_size
+from compiler.frontend.reading.model import Call, Input, Model, key_of, quoted
 from compiler.ir.border import Growth
 
 USUAL_ROOM = 4096

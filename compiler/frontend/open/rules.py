@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.frontend.legalise import plain
+from compiler.frontend.expansions.site import NotKnown
 from compiler.frontend.open.carried import carried
 from compiler.frontend.open.combine import COMBINE, NORMALISE, RECURRENCES, reduction
 from compiler.frontend.open.evaluation import evaluated
@@ -23,7 +23,7 @@ from compiler.frontend.open.sized import DATA_DEPENDENT, is_data_dependent
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS
-from compiler.frontend.site import NotKnown
+from compiler.frontend.opsets.legalise import plain
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.errors import ModelTooLarge
+from compiler.frontend.expansions.site import NotKnown
 from compiler.frontend.open.extent import Extent, Number, Numbers, Size, Undecided, high, in_range, in_steps, is_equal
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, Wider, as_number
-from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Unsupported

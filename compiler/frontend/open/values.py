@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.frontend.assembly import Assembly
-from compiler.frontend.limits import Limits
-from compiler.frontend.model import NEWEST_OPSET
 from compiler.frontend.open.extent import (
     Extent,
     Extreme,
@@ -27,8 +25,10 @@ from compiler.frontend.open.extent import (
     high,
     is_open,
 )
-from compiler.frontend.schema import form_of
-from compiler.frontend.tensors import CODES, check_size
+from compiler.frontend.opsets.schema import form_of
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import NEWEST_OPSET
+from compiler.frontend.reading.tensors import CODES, check_size
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import having

@@ -35,7 +35,7 @@ from compiler.frontend.open.places import (
 )
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, fitted, iota, is_by_data, same
 from compiler.frontend.open.values import Moved, OpenValues, measured
-from compiler.frontend.tensors import DTYPES, check_size
+from compiler.frontend.reading.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import OptionsError
-from compiler.frontend.limits import Limits
 from compiler.frontend.load import Loaded, load
-from compiler.frontend.model import quoted
 from compiler.frontend.ragged.alone import one_by_one
 from compiler.frontend.ragged.packing import Packing
 from compiler.frontend.ragged.roles import Seen, refused, see
 from compiler.frontend.ragged.segments import Writer, demands, limits, scalar, segments
-from compiler.frontend.read import ModelFile, read
+from compiler.frontend.reading.limits import Limits
+from compiler.frontend.reading.model import quoted
+from compiler.frontend.reading.read import ModelFile, read
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenDimension, OpenShapes, PackedTexts
 from compiler.ir.tensor import DType, TensorType

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler.frontend.ragged.roles import Role, Seen, before, refused
 from compiler.frontend.ragged.segments import Segments, Writer, quantised
-from compiler.frontend.tensors import CODES
+from compiler.frontend.reading.tensors import CODES
 from compiler.ir.graph import Node
 from compiler.ir.tensor import DType
 from compiler.ops import having

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, Task, Wait, ended_before
+from compiler.ir.plans.plan import Plan, Task, Wait, ended_before
 from compiler.ir.tile import Variant
 from compiler.schedule.gpu.launch_load import LaunchLoad, with_cold_code
 from compiler.schedule.gpu.resident import Resident

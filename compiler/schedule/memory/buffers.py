@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
-from compiler.ir.accesses import written_over
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place, storage_users
+from compiler.ir.plans.accesses import written_over
+from compiler.ir.plans.plan import Place, storage_users
 
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Task
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Task
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions
 from compiler.schedule.memory.buffers import Lease, Tenant
 from compiler.schedule.memory.ownership import Held, Memory, Parts, granule_of, touches
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.plans.touched import Regions, Segment, Touched
 from compiler.ir.tile import Variant
-from compiler.ir.touched import Regions, Segment, Touched
 from compiler.schedule.problem import Move
 
 Options = Sequence[Sequence[Variant | None]]

@@ -19,12 +19,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.ir.accesses import Access, Accesses, density
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Place, Plan, Task
+from compiler.ir.plans.accesses import Access, Accesses, density
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Place, Plan, Task
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions
 
 Parts = NDArray[np.float32]
 """(lanes, granules): which part of the bytes of each granule a lane has touched."""

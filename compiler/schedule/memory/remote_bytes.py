@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from compiler.ir.accesses import Access, Accesses, whole
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.plans.accesses import Access, Accesses, whole
 from compiler.ir.tile import Variant
 
 

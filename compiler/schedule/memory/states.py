@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.ir.accesses import written_over
 from compiler.ir.border import Growth
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, ended_before, storage_users
+from compiler.ir.plans.accesses import written_over
+from compiler.ir.plans.plan import Plan, ended_before, storage_users
 from compiler.ir.states import Carried
 
 

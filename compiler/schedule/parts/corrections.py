@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from compiler.ir.parts import Parts
+from compiler.ir.plans.parts import Parts
 from compiler.schedule.parts.dividing import busiest_s, seconds_of, stages_of
 from compiler.schedule.solvers.ideals import Division
 from compiler.schedule.solvers.least_load import equal_devices

@@ -9,9 +9,9 @@ from math import comb
 from types import MappingProxyType
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import After, Edge, Part, Parts, State, Turns, keepers_of
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.parts import After, Edge, Part, Parts, State, Turns, keepers_of
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.parts.recurrences import recurrence_s
 from compiler.schedule.parts.units import Units, units_of
 from compiler.schedule.plans.dependencies import predecessors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parts import Operand, Part, Parts, Portion
+from compiler.ir.plans.parts import Operand, Part, Parts, Portion
 from compiler.ir.tensor import DType, TensorType
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compiler.ir.accesses import Access, Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place, storage_users
-from compiler.ir.races import Clock
+from compiler.ir.plans.accesses import Access, Accesses
+from compiler.ir.plans.plan import Place, storage_users
+from compiler.ir.plans.races import Clock
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions
 from compiler.schedule.plans.tasks import Counts
 
 

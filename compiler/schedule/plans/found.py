@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import NOTHING, LaneCosts, StageClock
-from compiler.ir.plan import Plan
+from compiler.ir.plans.accesses import Accesses
+from compiler.ir.plans.lanes import NOTHING, LaneCosts, StageClock
+from compiler.ir.plans.plan import Plan
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Menu, Variant
-from compiler.ir.touched import Regions
 from compiler.schedule.memory.moves import moves_of
 from compiler.schedule.memory.remote_bytes import remote_bytes
 from compiler.schedule.plans.dependencies import predecessors

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.plan import Plan, ended_before
+from compiler.ir.plans.lanes import NOTHING, LaneCosts
+from compiler.ir.plans.plan import Plan, ended_before
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions
 from compiler.schedule.memory.buffers import Arena, laid_out
 from compiler.schedule.memory.by_owner import ByOwner
 from compiler.schedule.plans.conflicts import Conflicts

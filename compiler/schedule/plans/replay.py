@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 
 Spans = tuple[tuple[float, float], ...]
 """Begin and end of each task, in the plan's order, in seconds from the beginning of a run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from compiler.ir.plan import Task, Wait
-from compiler.ir.races import Clock, latest
+from compiler.ir.plans.plan import Task, Wait
+from compiler.ir.plans.races import Clock, latest
 from compiler.schedule.problem import Placed
 
 Counts = Mapping[int, int]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Plan
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Menu, Variant
-from compiler.ir.touched import Regions
 from compiler.schedule.memory.ownership import traffic
 
 

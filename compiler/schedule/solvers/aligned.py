@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compiler.ir.accesses import Access, Accesses, density
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.accesses import Access, Accesses, density
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.touched import Regions
 from compiler.ir.tile import Menu, Variant
-from compiler.ir.touched import Regions
 from compiler.schedule.problem import Placed
 from compiler.schedule.solvers.sequential import variants_on
 

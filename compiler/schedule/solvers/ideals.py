@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import fmean
 
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.sets import bits
 

@@ -16,7 +16,7 @@ from operator import or_
 
 import numpy as np
 
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.solvers.ideals import Crossing, Division, Stage, ideals
 
 MOST_IDEALS = 700

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.ir.parts import Turns
+from compiler.ir.plans.parts import Turns
 from compiler.schedule.solvers.ideals import Division, Stage
 
 MOST_TURNS = 8

@@ -10,7 +10,7 @@ import pytest
 from bench.dataset.collect import FAR, Asked, picked
 from bench.dataset.judge import HEAD, at_rates, judged, table, untuned
 from bench.dataset.run import main, read
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.tune import workload_key
 

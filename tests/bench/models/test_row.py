@@ -12,7 +12,7 @@ from bench.cache import Compiled, Expected
 from bench.models.row import Row, means
 from bench.models.table import markdown
 from bench.race.race import Race
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 
 NEAR, FAR = Handover.of(60.0), Handover.of(200.0)
 

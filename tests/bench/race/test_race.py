@@ -13,7 +13,7 @@ from bench.race import race as racing
 from bench.race.cores import Probe, held_to, probe
 from bench.race.race import MOST_ROUNDS, Contender, Race, race
 from bench.zoo import build
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 from tilewright.arrays import write_npz
 from tilewright.errors import UsageError
 

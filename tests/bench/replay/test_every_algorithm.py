@@ -18,7 +18,7 @@ from compiler.pipeline import front_of
 from compiler.request import Host, Request
 from compiler.session import Session
 from compiler.steps.precisions import one_precision
-from compiler.steps.tiling import roundings, tile_kernels
+from compiler.steps.tiling.step import roundings, tile_kernels
 
 BY_RECORDS = {"cpu:": {"separable"}, "cuda:": set[str]()}
 """Algorithms that only measurements take: on CPUs a window and the product behind it are cheaper apart by the model."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from bench.schedule.plan_facts import depth, fan_in, handovers, joins, launches
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.ir.tile import Tile
 
 TILES = 4

@@ -15,7 +15,7 @@ from compiler.contract import CompileOptions
 from compiler.devices.kinds import backend_of
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record, Setting
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread

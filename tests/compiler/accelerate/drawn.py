@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.flatbuffer import RELU, RELU6, SAME, VALID, TfliteWriter
+from compiler.accelerate.tflite.flatbuffer import RELU, RELU6, SAME, VALID, TfliteWriter
 
 SEEDS = range(8)
 

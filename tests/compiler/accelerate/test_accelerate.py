@@ -19,8 +19,8 @@ import tilewright
 from compiler.accelerate.__main__ import main
 from compiler.accelerate.chips import CHIPS, chip_of
 from compiler.accelerate.compile import compile_for_accelerator, ranges_of
-from compiler.accelerate.convert import Converter
-from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.tflite.convert import Converter
+from compiler.accelerate.tflite.operators import OPERATORS
 from compiler.accelerate.vela import reasons_of
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.errors import TargetUnavailable, UnsupportedModel

@@ -12,11 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from compiler.accelerate.chips import chip_of
-from compiler.accelerate.convert import Port
 from compiler.accelerate.dividing import Divisible, on_cpu
 from compiler.accelerate.interpreter import to_bytes, to_floats
-from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import place
+from compiler.accelerate.tflite.convert import Port
+from compiler.accelerate.tflite.operators import OPERATORS
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.quantize.network import open_network

@@ -13,17 +13,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.accelerate import judging, kernels
+from compiler.accelerate import judging
 from compiler.accelerate.compile import compile_for_accelerator, ranges_of
-from compiler.accelerate.convert import Converter
 from compiler.accelerate.dividing import Divisible
-from compiler.accelerate.flatbuffer import Tensor
 from compiler.accelerate.formats import run_of
 from compiler.accelerate.interpreter import Model
 from compiler.accelerate.judging import Comparison
-from compiler.accelerate.kernels import KERNELS, Operand, Options
-from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, Assembly, Placed
+from compiler.accelerate.tflite import kernels
+from compiler.accelerate.tflite.convert import Converter
+from compiler.accelerate.tflite.flatbuffer import Tensor
+from compiler.accelerate.tflite.kernels import KERNELS, Operand, Options
+from compiler.accelerate.tflite.operators import OPERATORS
 from compiler.accelerate.tosa.lower import lowered
 from compiler.accelerate.tosa.write import to_bytes
 from compiler.accelerate.vela import Compiled

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.accelerate.stages import Stages
 from compiler.errors import VerifyError
-from compiler.ir.parts import After
+from compiler.ir.plans.parts import After
 
 CHAIN = Stages.of([(1, ["x"], ["a"]), (0, ["a"], ["b", "y"]), (1, ["b", "a"], ["z"])], ["x"])
 

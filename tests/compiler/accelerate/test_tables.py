@@ -15,9 +15,9 @@ from onnx import helper
 
 from compiler.accelerate.chips import chip_of
 from compiler.accelerate.compile import Accelerated, compile_for_accelerator
-from compiler.accelerate.convert import Converter
 from compiler.accelerate.formats import by_tosa
 from compiler.accelerate.tables import TABLES, operators_of
+from compiler.accelerate.tflite.convert import Converter
 from compiler.accelerate.tosa.execute import read
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel

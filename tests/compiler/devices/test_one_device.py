@@ -11,7 +11,7 @@ from compiler.devices.cpu.emit.program import emit, emit_each
 from compiler.devices.cuda.emit.program import emit_cuda
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Copy, Memory, Plan, Task
+from compiler.ir.plans.plan import Copy, Memory, Plan, Task
 
 KERNELS = KernelGraph({}, (), (), ())
 ONE = Plan(1, (), (), {}, 0, "sequential")

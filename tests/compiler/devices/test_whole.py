@@ -18,8 +18,8 @@ from compiler.devices.cpu.target import PROFILES, this_machine
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.measure.benchmark import Run
 from compiler.pack.loader import Model, RunError

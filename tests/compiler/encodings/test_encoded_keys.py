@@ -13,7 +13,7 @@ from compiler.codegen.calls import workload_of
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.tuning.tune import workload_key
 
 DEPTH, COLUMNS = 1024, 320

@@ -8,13 +8,13 @@ import onnx
 import pytest
 
 from compiler.fuse import fuse
-from compiler.ir.accesses import written_over
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, FloorDiv, Index, Mod
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.plans.accesses import written_over
 from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, read_buffer, write_buffer
 from compiler.ops import OPERATORS

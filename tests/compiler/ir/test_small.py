@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from compiler.frontend.tensors import CODES
+from compiler.frontend.reading.tensors import CODES
 from compiler.ir.small import BITS, FLOATS, packed_bytes, places, unpacked, wide
 from compiler.ir.tensor import DType
 from compiler.ir.text import print_constant

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx.reference.ops.op_cast import cast_to
 
-from compiler.frontend.tensors import CODES
+from compiler.frontend.reading.tensors import CODES
 from compiler.ir.arithmetic import apply, bounds, cast
 from compiler.ir.small import BITS, FLOATS, ROUNDINGS, wide
 from compiler.ir.tensor import DType

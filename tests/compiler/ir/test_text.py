@@ -21,12 +21,12 @@ from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
-from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
+from compiler.ir.parsing.parse import parse_workload
+from compiler.ir.parsing.tokens import ParseError
+from compiler.ir.plans.plan import Copy, Memory, Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, Symbol, TensorType
 from compiler.ir.text import digest, print_constant
 from compiler.ir.tile import Level, Tile
-from compiler.ir.tokens import ParseError
 from tests.parse import (
     parse_expr,
     parse_graph,

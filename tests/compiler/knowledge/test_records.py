@@ -15,8 +15,8 @@ import pytest
 from compiler.devices.cpu.target import PROFILES
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer
-from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.plans.lanes import Handover
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge import making
 from compiler.knowledge.carried import carried, present

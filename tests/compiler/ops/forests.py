@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.frontend.ml.packed import Packed, packed
+from compiler.frontend.expansions.ml.packed import Packed, packed
 from compiler.ir.graph import Attr
 
 LEAF = "LEAF"

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from compiler.frontend.legalise import plain
+from compiler.frontend.opsets.legalise import plain
 from compiler.ir.evaluate import evaluate
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel, Routine

@@ -16,7 +16,7 @@ import pytest
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Entry, Explanation

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.ir.parts import After, Edge, Part, Parts
+from compiler.ir.plans.parts import After, Edge, Part, Parts
 from compiler.pack.devices_section import Message, Streamed, devices_section
 
 PARTS = Parts(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from compiler.errors import VerifyError
-from compiler.ir.plan import Place, Plan, Task, Wait
+from compiler.ir.plans.plan import Place, Plan, Task, Wait
 from compiler.ir.tile import Cost, Tile
 from compiler.pack.chart.wording import duration, escaped, quantity, size, visible
 from compiler.pack.facts import Facts

@@ -23,10 +23,10 @@ from random import Random
 import numpy as np
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
+from compiler.ir.plans.touched import Segment, Touched
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Segment, Touched
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.problem import Placed
 from tests.parse import parse_routine

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule import schedule

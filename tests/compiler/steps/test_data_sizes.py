@@ -18,9 +18,9 @@ from compiler.contract import CompileOptions
 from compiler.errors import InputsError
 from compiler.pack.loader import InputError, Model
 from compiler.preflight import preflight
+from tests.compiler.frontend.control.test_branches import RATES
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.frontend.open.test_control_flow import BRANCHES, HALVING
-from tests.compiler.frontend.test_branches import RATES
 from tests.compiling import compile_file
 
 KEPT = model_of("""m (float[8] x, float[8,3] table) => (float[n,3] y, float s)

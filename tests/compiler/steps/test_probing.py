@@ -22,7 +22,8 @@ from compiler.pack.loader import Model, WrongMachine
 from compiler.steps.probing import MOST_BYTES
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.pipelines import boosting
-from tests.compiler.steps import test_carrying, test_growing_caches, test_ragged
+from tests.compiler.steps import test_growing_caches, test_ragged
+from tests.compiler.steps.states import test_proof as test_carrying
 from tests.compiler.steps.test_data_sizes import KEPT
 from tests.compiling import compile_file
 

@@ -11,7 +11,7 @@ from compiler.encodings.encoding import DENSE, Encoding
 from compiler.encodings.int24 import INT24
 from compiler.errors import VerifyError
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.tuning.tune import workload_key
 
 PRODUCT = """workload

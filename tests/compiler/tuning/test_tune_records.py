@@ -9,7 +9,7 @@ import pytest
 from compiler.contract import Event
 from compiler.devices.kinds import propose, tiles_of
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace

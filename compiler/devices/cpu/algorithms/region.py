@@ -23,7 +23,7 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Place
+from compiler.ir.plans.plan import Place
 from compiler.ir.region import Loop, Region
 from compiler.ir.tile import Tile
 from compiler.schedule.memory.buffers import place_buffers

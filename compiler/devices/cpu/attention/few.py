@@ -9,8 +9,9 @@ Where the mask is a comparison with the place of a key (`compiler.forms.key_boun
 rows are not read once every row has a score so far above the mask's that the weights of such keys are 0. Whatever the
 mask is, values are read of no block all of whose scores are so far below others that their weights are 0.
 
-Where lanes share the keys of a head (`compiler.fuse.key_parts`) a task has a part of them, and what becomes of it are
-the sums as they are, with the largest score and the sum of weights (flash decoding: Dao, Haziza, Massa and Sizov 2023).
+Where lanes share the keys of a head (`compiler.fuse.attention.key_parts`) a task has a part of them, and what becomes
+of it are the sums as they are, with the largest score and the sum of weights (flash decoding: Dao, Haziza, Massa and
+Sizov 2023).
 """
 
 from __future__ import annotations

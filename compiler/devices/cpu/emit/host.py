@@ -14,9 +14,9 @@ from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bounds_in
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.guards import verify_guards
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.plan import Plan
+from compiler.ir.plans.guards import verify_guards
+from compiler.ir.plans.plan import Plan
 from compiler.ir.region import regions_of
 from compiler.ir.states import Carried
 

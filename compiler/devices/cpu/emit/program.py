@@ -17,9 +17,9 @@ from compiler.devices.cpu.emit.library import build_library, runtime_headers
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.guards import by_limit
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan
+from compiler.ir.plans.guards import by_limit
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.states import Carried
 from compiler.ir.tile import Tile

@@ -25,8 +25,8 @@ from compiler.ir.index import Index, Range
 from compiler.ir.interval import Limits, range_of
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
+from compiler.ir.plans.touched import Segment, Touched
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Segment, Touched
 
 
 class KernelRegions:

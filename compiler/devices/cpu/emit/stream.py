@@ -12,7 +12,7 @@ from compiler.codegen.host_tables import c_string, ports, table
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.parts import Edge, Operand, Parts, Portion
+from compiler.ir.plans.parts import Edge, Operand, Parts, Portion
 from compiler.ir.program import StreamProgram
 
 ALIGNMENT = 64

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from compiler.devices.cpu.measure.timer import Timer
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
 

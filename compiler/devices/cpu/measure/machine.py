@@ -14,9 +14,9 @@ from compiler.devices.cpu.measure.results import Kernel, Results
 from compiler.devices.cpu.measure.timer import Sample, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
-from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.packing import Packing, Steered
+from compiler.ir.plans.lanes import Handover
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import STATE

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from compiler.ir.lanes import Pair
 from compiler.ir.machine import Record
+from compiler.ir.plans.lanes import Pair
 
 SYSTEM = Path("/sys/devices/system/cpu")
 

@@ -23,7 +23,7 @@ from compiler.devices.device import Staged
 from compiler.errors import ResourceExhausted
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import LEAST_SECONDS, Record, Trial
-from compiler.ir.plan import Task
+from compiler.ir.plans.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import Share

@@ -26,7 +26,7 @@ from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
 from compiler.ir.region import NUMBER, Loop, Region
 from compiler.ir.tensor import TensorType
 from compiler.ir.tile import Tile

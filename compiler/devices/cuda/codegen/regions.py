@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.region import Loop, Use
 
 

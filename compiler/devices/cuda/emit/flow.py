@@ -18,7 +18,7 @@ from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offset
 from compiler.devices.cuda.emit.persistent import persistent
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.region import Loop
 
 

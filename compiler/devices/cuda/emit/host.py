@@ -17,7 +17,7 @@ from compiler.devices.cuda.emit.drivers import INTERFACE, oldest_driver
 from compiler.devices.cuda.emit.flow import Flow, Item, Node
 from compiler.devices.cuda.emit.persistent import TIMED_AT
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 
 EMBED = r"""
 /* An image of compiled kernels, in a section of its own, from which it can be taken out again. */

@@ -13,7 +13,7 @@ from operator import or_
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.side_by_side import can_share
 from compiler.errors import VerifyError
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
 
 SCRATCH_ALIGNMENT = 256
 """Bytes; what cuMemAlloc aligns to."""

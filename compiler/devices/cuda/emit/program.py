@@ -25,7 +25,7 @@ from compiler.devices.cuda.emit.side_by_side import side_by_side
 from compiler.devices.cuda.target import CudaTarget
 from compiler.devices.cuda.toolchain import HOST, CudaToolchain
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 
 HEADERS, DECIDING = ("tw_cuda_runtime.h", "tw_cuda_driver.h"), "tw_cuda_decisions.h"

@@ -9,10 +9,10 @@ import pytest
 
 from compiler.accelerate import vela
 from compiler.accelerate.chips import chip_of
-from compiler.accelerate.flatbuffer import VALID, Program, TfliteWriter
 from compiler.accelerate.formats import by_tosa
-from compiler.accelerate.kernels import KERNELS
-from compiler.accelerate.reference import evaluate
+from compiler.accelerate.tflite.flatbuffer import VALID, Program, TfliteWriter
+from compiler.accelerate.tflite.kernels import KERNELS
+from compiler.accelerate.tflite.reference import evaluate
 from compiler.accelerate.tosa.execute import OPERATORS, read
 from compiler.accelerate.tosa.lower import LOWERINGS, lowered
 from compiler.accelerate.tosa.write import to_bytes

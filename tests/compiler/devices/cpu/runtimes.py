@@ -24,9 +24,9 @@ from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.pack.bare import lay_out

@@ -24,9 +24,9 @@ from compiler.errors import Disagreement
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.ir.lanes import Handover, LaneCosts
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import Handover, LaneCosts
+from compiler.ir.plans.plan import Plan
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.kinds import HANDOVER
 from compiler.knowledge.making import handover_record
@@ -35,7 +35,7 @@ from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect
 from compiler.prove.reference import evaluate_graph
 from compiler.schedule import schedule
-from compiler.steps.lane_costs import byte_seconds, upgrade_seconds
+from compiler.steps.costs.lanes import byte_seconds, upgrade_seconds
 from compiler.trace import never_stops
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.library import draws

@@ -9,7 +9,7 @@ from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from tests.compiler.networks import Network, graph_of
 
 TARGET = replace(this_machine(), lanes=2)

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.touched import Segment, Touched
+from compiler.ir.plans.touched import Segment, Touched
 from compiler.measure.memory import allocate, operand, write_buffer
 from tests.compiler.devices.cpu.library import SLACK, Case, Library
 

@@ -29,7 +29,7 @@ from compiler.devices.cuda.emit.program import emit_cuda, lower_cuda_calls
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import find_cuda_toolchain
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
 from compiler.ir.tile import Cost, Tile
 from compiler.pack.facts import Facts
 from compiler.pack.pack import pack

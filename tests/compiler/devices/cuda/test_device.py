@@ -19,7 +19,7 @@ from compiler.errors import ToolchainFailed
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Setting, Trial, Workload
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Level, Tile, Variant
 from compiler.trace import never_stops

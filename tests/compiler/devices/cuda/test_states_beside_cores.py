@@ -11,7 +11,7 @@ from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.compiling_on_double import run_on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
-from tests.compiler.steps.test_dividing_states import WIDTH, recurrent, step
+from tests.compiler.steps.dividing.test_step_states import WIDTH, recurrent, step
 from tests.cuda_double.double import MODES
 
 pytestmark = [needs_double, needs_nvrtc]

@@ -28,8 +28,8 @@ from compiler.fuse import fuse
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import Region
 from compiler.ir.tensor import DType

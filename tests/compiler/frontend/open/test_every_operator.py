@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError, UnsupportedModel
 from compiler.frontend.load import Loaded, load
-from compiler.frontend.strings import MAKING
+from compiler.frontend.reading.strings import MAKING
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.open.not_opened import MADE_OF_OTHERS, NEVER_FED, NOT_OPENED, WITHOUT_CASES

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Menu, Variant
 from compiler.schedule import PERSISTENT, schedule

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.plan import Place, Plan, Task, ended_before
+from compiler.ir.plans.lanes import NOTHING, LaneCosts
+from compiler.ir.plans.plan import Place, Plan, Task, ended_before
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from compiler.schedule.memory import by_owner

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule.memory.moves import moves_of
 from compiler.schedule.plans.dependencies import predecessors

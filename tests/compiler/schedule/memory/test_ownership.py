@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from compiler.ir.accesses import written_over
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.accesses import written_over
+from compiler.ir.plans.lanes import NOTHING, LaneCosts
+from compiler.ir.plans.plan import Plan, Task
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
 from compiler.schedule.memory.ownership import (

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.accesses import Accesses
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule.memory.remote_bytes import remote_bytes
 from compiler.schedule.plans.instance import Instance

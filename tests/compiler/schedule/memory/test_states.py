@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ir.states import Carried
 from compiler.ir.tensor import DType, TensorType
 from compiler.schedule.memory.states import states_of

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.parts import Part, Parts, Turns
+from compiler.ir.plans.parts import Part, Parts, Turns
 from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import seconds_of, stages_of
 from compiler.schedule.solvers.ideals import Division, Tensor

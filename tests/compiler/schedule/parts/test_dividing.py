@@ -13,10 +13,10 @@ import pytest
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import AHEAD_S, MOST_FRAMES, After, Edge, Part, Parts, Turns, verify_copies
-from compiler.ir.plan import Place, Plan, Task
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.lanes import LaneCosts
+from compiler.ir.plans.parts import AHEAD_S, MOST_FRAMES, After, Edge, Part, Parts, Turns, verify_copies
+from compiler.ir.plans.plan import Place, Plan, Task
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.parts.dividing import (
     division_of,
     on_two_queues,

@@ -11,10 +11,10 @@ import pytest
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.parts import After, Parts, State
+from compiler.ir.plans.lanes import NOTHING, LaneCosts
+from compiler.ir.plans.parts import After, Parts, State
+from compiler.ir.plans.transfers import Transfers
 from compiler.ir.tensor import DType, TensorType
-from compiler.ir.transfers import Transfers
 from compiler.schedule.parts.dividing import (
     division_of,
     on_two_queues,

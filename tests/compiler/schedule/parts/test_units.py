@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.parts.units import units_of
 from compiler.schedule.solvers.ideals import Division, Tensor
 from compiler.schedule.solvers.sets import bits

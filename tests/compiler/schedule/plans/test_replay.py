@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.schedule.plans.replay import last_end, replayed
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import timed

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from compiler.errors import VerifyError
-from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.accesses import Accesses
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.lanes_plan import plan_of
 from compiler.schedule.plans.tasks import tasks_of

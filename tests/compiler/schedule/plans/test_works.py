@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.schedule.memory.ownership import traffic
 from compiler.schedule.plans.lanes_plan import plan_of

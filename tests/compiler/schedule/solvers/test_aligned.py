@@ -8,7 +8,7 @@ import pytest
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.schedule import schedule
 from compiler.schedule.plans.dependencies import predecessors

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.ir.plan import ended_before
+from compiler.ir.plans.plan import ended_before
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Placed, Problem, makespan, timed, verify_schedule
 from compiler.schedule.solvers.candidates import Candidate, best_of_blocks, candidates, named

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ir.plan import ended_before
+from compiler.ir.plans.plan import ended_before
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Move, Placed, Problem, verify_schedule
 from compiler.schedule.solvers.early_start import Rules, early_start

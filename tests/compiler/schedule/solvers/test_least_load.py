@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.transfers import Transfers
+from compiler.ir.plans.transfers import Transfers
 from compiler.schedule.solvers import least_load as solver
 from compiler.schedule.solvers.ideals import Crossing, Division, Stage, Tensor, ideals
 from compiler.schedule.solvers.least_load import least_load

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.parts import Turns
+from compiler.ir.plans.parts import Turns
 from compiler.schedule.solvers.ideals import Division
 from compiler.schedule.solvers.replicas import MOST_TURNS, WORTH, dealt, replicated
 from tests.seeds import each

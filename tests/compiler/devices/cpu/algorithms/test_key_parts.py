@@ -13,14 +13,14 @@ from compiler.codegen.calls import geometry
 from compiler.devices.cpu.algorithms.few_queries import few_queries_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.forms.attention import RUN
-from compiler.fuse.key_parts import KeyParts, in_key_parts
+from compiler.fuse.attention.key_parts import KeyParts, in_key_parts
 from compiler.ir.buffers import Call
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case, Library, draws
 from tests.compiler.devices.cpu.wide import in_float64
+from tests.compiler.fuse.attention.test_key_parts import LONG, attention_of
 from tests.compiler.fuse.few_queries import Form, forms
-from tests.compiler.fuse.test_key_parts import LONG, attention_of
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.encoding import Encoding, Use
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tile import Tile
 from compiler.pack.loader import Model
 from compiler.tuning.proposal import Proposal

@@ -24,7 +24,7 @@ from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.algorithms.test_gemv import agrees, at, f32, few_rows
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws

@@ -21,9 +21,9 @@ from compiler.devices.cpu.products.window.tiles import window_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
+from compiler.ir.plans.touched import Touched
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Touched
 from compiler.tuning.proposal import Proposal
 from tests.compiler.devices.cpu.algorithms.test_separable_tiles import pair
 from tests.compiler.devices.cpu.algorithms.test_winograd_tiles import conv

@@ -14,9 +14,9 @@ from compiler.encodings.zeros import CLASSES
 from compiler.forms.sparse import PLACES, as_sparse_product, multiplies_by
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
+from compiler.ir.parsing.tokens import ParseError
 from compiler.ir.tensor import Layout
-from compiler.ir.tokens import ParseError
 from tests.parse import parse_kernel
 
 V4 = PROFILES[0]

@@ -22,7 +22,7 @@ import pytest
 from compiler.codegen.build import find_toolchain
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.pack.loader import Model
 from tests.compiler.devices.cpu.runtimes import NETWORKS, TARGET, Workshop, inputs_of, plans_of, without_a_wait
 

@@ -15,7 +15,7 @@ import pytest
 from compiler.codegen.build import find_toolchain
 from compiler.devices.cpu.emit.program import emit
 from compiler.errors import VerifyError
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.pack.loader import Model
 from tests.compiler.devices.cpu.runtimes import TARGET, Workshop, branchy, inputs_of, plans_of
 

@@ -15,9 +15,9 @@ from compiler.devices.cpu.emit.lower import count_tiles, task_grid
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.target import resolve, this_machine
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.plans.touched import Segment, Touched
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Level, Tile
-from compiler.ir.touched import Segment, Touched
 from tests.compiler.devices.cpu.algorithms import test_attention as test_c_attention
 from tests.compiler.devices.cpu.algorithms import test_bf16 as test_c_bf16
 from tests.compiler.devices.cpu.algorithms import test_contraction as test_c_contraction

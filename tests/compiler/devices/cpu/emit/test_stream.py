@@ -20,7 +20,7 @@ import pytest
 from compiler.codegen.build import compile_library, find_toolchain, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.plans.lanes import LaneCosts
 from compiler.pack.loader import Binding, Frame, RunError, TensorSpec, WrongMachine
 from compiler.pack.loader.frames import _Frames, _Seat
 from compiler.pack.loader.interface import _point

@@ -11,7 +11,7 @@ import pytest
 from compiler.codegen.build import compile_library, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.lanes import NOTHING
+from compiler.ir.plans.lanes import NOTHING
 from compiler.pack.loader import Binding, Frame, RunError, TensorSpec
 from compiler.pack.loader.frames import _Frames
 from compiler.pack.loader.specs import _aligned

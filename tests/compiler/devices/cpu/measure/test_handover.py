@@ -10,7 +10,7 @@ from compiler.devices.cpu.measure import handover
 from compiler.devices.cpu.measure.handover import cores, measure_handover, measure_pair, state_of_pair
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
 from compiler.errors import InternalError, ResourceExhausted
-from compiler.ir.lanes import Handover
+from compiler.ir.plans.lanes import Handover
 from compiler.measure.memory import GARBAGE, allocate
 from tests.compiler.devices.cpu.measure.libraries import built
 

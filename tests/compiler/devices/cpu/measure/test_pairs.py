@@ -9,8 +9,8 @@ import pytest
 
 from compiler.devices.cpu.measure.pairs import at_once, places_of, rounds_of
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.lanes import Handover, Pair
 from compiler.ir.machine import Record
+from compiler.ir.plans.lanes import Handover, Pair
 from compiler.knowledge.making import handover_record
 from tests.servers import GUARD_S
 

@@ -21,9 +21,9 @@ from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.plan import Task, Wait
+from compiler.ir.plans.lanes import StageClock
+from compiler.ir.plans.plan import Task, Wait
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import STAGE

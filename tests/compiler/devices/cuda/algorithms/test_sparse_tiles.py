@@ -16,7 +16,7 @@ from compiler.encodings.two_of_four import TwoOfFour
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType, Layout
 from tests.compiler.devices.cuda.algorithms.test_contraction import convolution, workload_of
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import A100, H200, product

@@ -18,7 +18,7 @@ from compiler.devices.cuda.emit.side_by_side import can_share, side_by_side
 from compiler.devices.cuda.target import resolve
 from compiler.encodings.encoding import DENSE
 from compiler.encodings.two_of_four import TwoOfFour
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from tests.compiler.devices.cuda.algorithms.test_integer import SMALL, product
 from tests.compiler.devices.cuda.on_double import workload_of
 from tests.gpu.kernels import PRECISIONS, subjects

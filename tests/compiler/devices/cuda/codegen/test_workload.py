@@ -6,7 +6,7 @@ import pytest
 
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parse import parse_workload
+from compiler.ir.parsing.parse import parse_workload
 from compiler.ir.tensor import DType
 from compiler.tuning.tune import workload_key
 from tests.parse import parse_kernel

@@ -23,7 +23,7 @@ from compiler.errors import VerifyError
 from compiler.frontend.load import load
 from compiler.fuse.fuse import fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place, Plan
+from compiler.ir.plans.plan import Place, Plan
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_binding
 from compiler.request import Host, Request

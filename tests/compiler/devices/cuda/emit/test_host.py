@@ -23,7 +23,7 @@ from compiler.devices.cuda.emit.launches import launches
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.plan import Plan, Task, Wait
 from tests.compiler.devices.cuda import artifact_on_double
 from tests.compiler.devices.cuda.artifact_on_double import Outcome, Twin, artifact_of, on_double, plan_of
 from tests.compiler.devices.cuda.branches import (

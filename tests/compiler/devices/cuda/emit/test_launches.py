@@ -11,7 +11,7 @@ from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offset
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.plans.plan import Plan, Task, Wait
 from compiler.ir.tile import Tile
 from tests.parse import parse_kernel
 

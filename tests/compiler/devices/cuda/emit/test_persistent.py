@@ -20,7 +20,7 @@ from compiler.devices.cuda.emit.launches import Launch
 from compiler.devices.cuda.emit.persistent import BLOCK_BYTES, Shape, persistent, refusal
 from compiler.devices.cuda.target import resolve
 from compiler.errors import VerifyError
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from tests.compiler.devices.cuda.artifact_on_double import Twin, artifact_of, modules_of, plan_of
 from tests.compiler.devices.cuda.branches import H200, INPUTS, KERNELS, assert_right
 from tests.compiler.devices.cuda.emit.test_scheduled_graphs import HOPPER, Network, network, unread_images

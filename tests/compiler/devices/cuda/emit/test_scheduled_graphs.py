@@ -22,7 +22,7 @@ from compiler.devices.cuda.emit.host import Image
 from compiler.errors import VerifyError
 from compiler.frontend import load
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
+from compiler.ir.plans.plan import Plan
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from compiler.schedule.plans.dependencies import predecessors
@@ -150,7 +150,7 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
     dump = folder / f"{name} {target} {precision} {scheduler}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
-        patch.setattr("compiler.steps.planning.choose_plan", caught_plans)
+        patch.setattr("compiler.steps.planning.step.choose_plan", caught_plans)
         with pytest.raises(_Scheduled):
             compile_file(model, folder / "never.tw", options, measure=False, dump=dump)
     graph = load(model, options, OPERATORS).graph

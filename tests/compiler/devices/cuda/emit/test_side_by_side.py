@@ -17,7 +17,7 @@ from compiler.devices.cuda.emit.side_by_side import can_share, fit_together, sid
 from compiler.devices.cuda.target import resolve
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Plan, Task
+from compiler.ir.plans.plan import Plan, Task
 from compiler.ir.tile import Tile
 from tests.compiler.devices.cuda.on_double import at_any_rank, needs_double
 from tests.cuda_double.double import MODES, Device, compile_kernels

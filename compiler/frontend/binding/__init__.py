@@ -1,0 +1,1 @@
+"""Sizes: each dimension of the inputs gets a number, and options that fail to give one are corrected."""

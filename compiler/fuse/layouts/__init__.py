@@ -1,0 +1,1 @@
+"""Layouts and copies: which values lie channels-last, which copies become views, where transposes go."""

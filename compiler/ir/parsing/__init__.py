@@ -1,0 +1,1 @@
+"""The text of nouns, read back: tokens, grammar, workloads."""

@@ -1,0 +1,1 @@
+"""States that inferences hand on: found by their names, in fewer bits, and proved run by run."""
