@@ -12,13 +12,13 @@ import pytest
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import Disagreement
-from compiler.ir.lanes import Handover
-from compiler.ir.plan import Plan
+from compiler.ir.plans.lanes import Handover
+from compiler.ir.plans.plan import Plan
 from compiler.knowledge.making import handover_record
 from compiler.pack.loader import Model
 from compiler.pack.loader.quick import _Quick
 from compiler.steps import proving
-from compiler.steps.guards import NEAR_S, Guarded
+from compiler.steps.planning.guards import NEAR_S, Guarded
 from tests.compiler.networks import Network
 from tests.compiling import compile_file
 
@@ -50,7 +50,7 @@ def test_a_plan_that_lacks_a_task_fails_by_the_first_inputs(
         del tasks[lacks]
         return Guarded(plan, (replace(plan, tasks=tuple(tasks), most_handover_s=NEAR_S),))
 
-    monkeypatch.setattr("compiler.steps.planning.guarded", with_wrong)
+    monkeypatch.setattr("compiler.steps.planning.step.guarded", with_wrong)
     monkeypatch.setattr(proving, "AGREE_SECONDS", 0.0)
     options = CompileOptions(threads=2, tuning_budget_s=0)
     with pytest.raises(Disagreement) as caught:
