@@ -21,7 +21,6 @@ from compiler.errors import ModelTooLarge, OptionsError, Refusal, UnsupportedMod
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.branches import conditional
-from compiler.frontend.composed import OWN_REGIONS
 from compiler.frontend.domains import rule_of, why_not
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
@@ -43,10 +42,10 @@ from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import (
     MOST_NAMED,
+    REGIONS,
     ZIP_MAP,
     coded_lstm,
     forest,
-    largest_of_regions,
     number_of,
     random_bits,
     zip_map,
@@ -587,7 +586,7 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     NUMBER_OF: number_of,
     OWN_FOREST: forest,
     OWN_LSTM: coded_lstm,
-    OWN_REGIONS: largest_of_regions,
+    **REGIONS,
     RANDOM_BITS: random_bits,
     ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,
