@@ -1,10 +1,11 @@
-"""Arrays by name, as .npz files (a zip of .npy, as `numpy.savez` writes it).
+"""Arrays by name, as .npz files (a zip of .npy, as `numpy.savez` writes it), and one array in JSON.
 
 numpy is loaded when it is needed: most commands and programs that import the client need none.
 """
 
 from __future__ import annotations
 
+import base64
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,3 +50,11 @@ def write_npz(target: Path | IO[bytes], arrays: Mapping[str, Any]) -> None:
                     np.lib.format.write_array(file, value, allow_pickle=False)
             except ValueError as error:
                 raise UsageError(f"{name!r} is no array of numbers: {error}", fix="give a numpy array") from error
+
+
+def array_of(said: Mapping[str, Any]) -> NDArray[Any]:
+    """An array that JSON carries: `shape`, `dtype` as numpy calls it, and `elements`, little-endian, in base64."""
+    import numpy as np
+
+    elements = np.frombuffer(base64.b64decode(said["elements"]), np.dtype(said["dtype"]).newbyteorder("<"))
+    return elements.reshape(said["shape"]).astype(said["dtype"])

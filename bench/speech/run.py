@@ -62,12 +62,12 @@ def main(arguments: list[str]) -> int:
 
 def measured(one: Speech, given: argparse.Namespace) -> list[Row]:
     """A row for each length."""
-    file = fetch(one)
-    peer = single_threaded(file)
     rows = []
     with ExitStack() as opened:
         scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="tilewright-speech-"))
         folder: Path = given.artifacts or Path(scratch)
+        file = fetch(one, Path(scratch))
+        peer = single_threaded(file)
         whole = opened.enter_context(Model(_compiled(one, file, folder, given.budget)))
         for place, length in enumerate(one.lengths):
             feeds = one.feeds(length)

@@ -1,4 +1,4 @@
-"""Models of speech that packages ship, and what they are fed for so much sound."""
+"""Models of speech that packages ship or the zoo makes, and what they are fed for so much sound."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from bench import archives
 from bench.public import Offline, Tampered, cache_dir
+from bench.zoo import whisper
 
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Speech:
-    """A model, in one file or in parts of several wheels.
+    """A model, in one file or in parts of several wheels, or made here.
 
     parts    package, version and member of each, in order
     rate     samples of sound a second
@@ -29,6 +31,7 @@ class Speech:
     lengths  that give about 1, 3 and 12 seconds of sound; of a stream one
     feeds    inputs for a length
     samples  how many samples of sound a run is for, by its length and its first output
+    made     makes it where there are no parts
     """
 
     name: str
@@ -41,14 +44,19 @@ class Speech:
     lengths: Sequence[int]
     feeds: Callable[[int], Arrays]
     samples: Callable[[int, np.ndarray], int]
+    made: Callable[[], onnx.ModelProto] | None = None
 
     def at(self, length: int) -> dict[str, Any]:
         """Options of an artifact for one length."""
         return {**self.options, **({"dims": {self.axis: length}} if self.axis else {})}
 
 
-def fetch(speech: Speech) -> Path:
-    """The model's file from the cache, downloaded if it is not there. Raises Offline, Tampered."""
+def fetch(speech: Speech, folder: Path) -> Path:
+    """The model's file from the cache, downloaded if it is not there, or made in a folder. Raises Offline, Tampered."""
+    if speech.made is not None:
+        file = folder / f"{speech.name}.onnx"
+        file.write_bytes(speech.made().SerializeToString())
+        return file
     return _fetched(speech.name, speech.parts, speech.sha256)
 
 
@@ -124,6 +132,31 @@ def _tokens(length: int) -> Arrays:
     return {"tokens": ids, "style": _style(length), "speed": np.ones(1, np.float32)}
 
 
+def _spectrogram(length: int) -> Arrays:
+    return {"mel": _random().standard_normal((1, whisper.MELS, length), np.float32)}
+
+
+def _token(length: int) -> Arrays:
+    """A token behind so many, and keys and values of them and of 30 seconds of sound."""
+    random, shape = _random(), (1, whisper.WIDTH // whisper.HEAD)
+    kinds = {"past_key_values": length, "cross": whisper.POSITIONS}
+    caches = {
+        f"{kind}.{at}.{name}": random.standard_normal((*shape, size, whisper.HEAD), np.float32)
+        for kind, size in kinds.items()
+        for at in range(whisper.LAYERS)
+        for name in ("key", "value")
+    }
+    return {"input_ids": np.array([[440]]), **caches}
+
+
+def _of_length(length: int, states: np.ndarray) -> int:
+    return length
+
+
+def _of_step(length: int, logits: np.ndarray) -> int:
+    return 1
+
+
 def _of_output(length: int, sound: np.ndarray) -> int:
     return int(sound.size)
 
@@ -185,5 +218,31 @@ SUBJECTS: tuple[Speech, ...] = (
         (9, 29, 152),
         _tokens,
         _of_output,
+    ),
+    Speech(
+        "whisper_encoder",
+        (),
+        "",
+        "",
+        100,
+        {"dims": {"frames": {"min": 2, "opt": 300, "max": 3000}}},
+        "frames",
+        (100, 300, 1200),
+        _spectrogram,
+        _of_length,
+        whisper.encoder,
+    ),
+    Speech(
+        "whisper_step",
+        (),
+        "",
+        "",
+        4,  # tokens a second, as speech has them
+        {"dims": {"past": {"min": 1, "opt": 48, "max": 447}}},
+        "past",
+        (48,),
+        _token,
+        _of_step,
+        whisper.decoder,
     ),
 )

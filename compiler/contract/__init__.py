@@ -8,7 +8,17 @@ from compiler.contract.benchmark import MAX_BENCHMARK_SECONDS, BenchmarkOptions
 from compiler.contract.bindings import DimRange, InputSpec
 from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
-from compiler.contract.events import MOST_TOKENS, PHASES, TOKENS, Event
+from compiler.contract.events import (
+    LIVE,
+    MOST_PIECE_BYTES,
+    MOST_PIECES,
+    MOST_PIECES_BYTES,
+    MOST_TOKENS,
+    PHASES,
+    PIECE,
+    TOKENS,
+    Event,
+)
 from compiler.contract.kinds import Kind
 from compiler.contract.legalisation import LegaliseOptions
 from compiler.contract.options import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions
@@ -44,12 +54,17 @@ from compiler.contract.version import COMPILER_VERSION, generator
 
 __all__ = [
     "COMPILER_VERSION",
+    "LIVE",
     "MAX_BENCHMARK_SECONDS",
     "MAX_BUDGET_SECONDS",
     "MAX_THREADS",
+    "MOST_PIECES",
+    "MOST_PIECES_BYTES",
+    "MOST_PIECE_BYTES",
     "MOST_SAMPLES",
     "MOST_TOKENS",
     "PHASES",
+    "PIECE",
     "TOKENS",
     "BenchmarkOptions",
     "BesideFloat32",

@@ -26,7 +26,6 @@ from compiler.frontend.control.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.control.regions import attempt
 from compiler.frontend.control.sequences import PASSING, SEQUENCES, Sequences, is_sequence
 from compiler.frontend.control.unroll import loop
-from compiler.frontend.expansions.composed import OWN_REGIONS
 from compiler.frontend.expansions.domains import rule_of, why_not
 from compiler.frontend.expansions.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.expansions.ml.trees import OWN_FOREST
@@ -47,10 +46,10 @@ from compiler.frontend.opsets.legalise import check, may_expand, normal_attrs, n
 from compiler.frontend.opsets.schema import Form, check_types, form_of
 from compiler.frontend.own import (
     MOST_NAMED,
+    REGIONS,
     ZIP_MAP,
     coded_lstm,
     forest,
-    largest_of_regions,
     number_of,
     random_bits,
     zip_map,
@@ -587,7 +586,7 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     NUMBER_OF: number_of,
     OWN_FOREST: forest,
     OWN_LSTM: coded_lstm,
-    OWN_REGIONS: largest_of_regions,
+    **REGIONS,
     RANDOM_BITS: random_bits,
     ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compiler.frontend.control.unroll import Walk
+from compiler.frontend.composed import OWN_REGIONS, OWN_SAMPLES
+from compiler.frontend.legalise import plain_attr
+from compiler.frontend.model import Call, Model, quoted
 from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
 from compiler.frontend.open.places import capacity, gathered, linear
@@ -19,7 +21,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.forest import FOREST
 from compiler.ops.operator import Unsupported
 from compiler.ops.recurrent import CODED
-from compiler.ops.regions import LARGEST
+from compiler.ops.regions import LARGEST, SAMPLED
 
 Ids = tuple[int | None, ...]
 ZIP_MAP = "ai.onnx.ml::ZipMap"
@@ -107,6 +109,18 @@ def largest_of_regions(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
     return (walk.values.settled(found, shape) if is_open(shape) else found,)
 
 
+def samples_of_regions(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Samples of bins within images, whose regions may be an open number, in a definition of the compiler's own."""
+    if scope.named:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    site = OpenSite(walk.values, SAMPLED, ids, {}, 1)
+    if is_open(site.shape()[2:]):
+        raise Unsupported("rows or columns of the image are open", "bind them to numbers")
+    shape = (site.shape(1)[0], site.shape()[1], site.shape(2)[1], site.shape(3)[1])
+    found = walk.values.node(SAMPLED, ids, {name: plain_attr(name, value) for name, value in call.attrs.items()})
+    return (walk.values.settled(found, shape) if is_open(shape) else found,)
+
+
 def coded_lstm(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
     """A layer over bytes, of which the steps may be an open number, in a definition of the compiler's own."""
     if scope.named:
@@ -134,3 +148,6 @@ def zip_map(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
         f"output {quoted(name)} is the array of scores itself, not a list of maps: its columns are {shown}{more}"
     )
     return ids[:1]
+
+
+REGIONS = {OWN_REGIONS: largest_of_regions, OWN_SAMPLES: samples_of_regions}

@@ -1,6 +1,8 @@
-"""Regions of an image brought to one size: RoiAlign, and MaxOfRegions, the compiler's own."""
+"""Regions of an image brought to one size: RoiAlign, and MaxOfRegions and SamplesOfRegions, the compiler's own."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,18 +19,16 @@ from compiler.ops.operator import NOT_IN_ONNX, Arrays, Operator, Types, Unsuppor
 from compiler.ops.slots import arrays_at, at_least_f32, given, input_slots, output_slots
 from compiler.ops.traits import Trait
 
-LARGEST = "MaxOfRegions"
+LARGEST, SAMPLED = "MaxOfRegions", "SamplesOfRegions"
 MOST_SAMPLES = 64
 """Along one side of a bin."""
 
 
 def _samples(node: Node) -> int:
-    """How many samples a bin has along each side. Raises Unsupported where that depends on the region's size."""
+    """How many samples a bin has along each side; the frontend takes away where the region's size says it (0)."""
     count = int(number_of(node, "sampling_ratio", 0))
     if not 1 <= count <= MOST_SAMPLES:
-        raise Unsupported(
-            f"sampling_ratio is {count}: how many samples a bin has depends on data", "export with 1 or more, such as 2"
-        )
+        raise Unsupported(f"sampling_ratio is {count}", f"export with 0 to {MOST_SAMPLES}, such as 2")
     return count
 
 
@@ -64,27 +64,32 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
         scaled = call("mul", cast(Load("x1", (Index.of(region), Index.of(position)), rois.dtype), kind), scale)
         return call("sub", scaled, number(0.5, kind)) if _half_pixel(node) else scaled
 
-    taps: list[list[tuple[Index, Expr]]] = []
-    misses: list[Expr] = []
-    for side in range(2):  # rows, then columns; a region says its columns first
-        coordinate = _coordinate(node, edge(1 - side), edge(3 - side), bins[side], steps[side])
-        extent = x.dims[2 + side]
-        misses += [call("lt", coordinate, number(-1, kind)), call("gt", coordinate, number(extent, kind))]
-        taps.append(_neighbours(coordinate, extent))
-    parts = []
-    for row, row_weight in taps[0]:
-        for column, column_weight in taps[1]:
-            read = cast(Load("x0", (image, Index.of(channel), row, column), x.dtype), kind)
-            parts.append(chain("mul", (row_weight, column_weight, read)))
+    # rows, then columns; a region says its columns first
+    coordinates = [_coordinate(node, edge(1 - side), edge(3 - side), bins[side], steps[side]) for side in range(2)]
     average = _average(node)
-    sample = chain("add" if average else "max", parts)
-    if average:
-        sample = call("mul", sample, number(1 / count**2, kind))
-    value = Where(chain("or", misses), number(0, kind), sample)
+    value = _sample(x, (image, Index.of(channel)), coordinates, 1 / count**2 if average else None)
     store = Store("y0", tuple(Index.of(axis) for axis in (region, channel, *bins)))
     block = Block((), (value,), (store,), steps, "sum" if average else "max", kind)
     shared = (region, channel, *bins)
     return Kernel("RoiAlign", input_slots(types), output_slots(outs), (block,), shared=shared)
+
+
+def _sample(x: TensorType, plane: tuple[Index, ...], coordinates: Sequence[Expr], share: float | None) -> Expr:
+    """A sample of slot x0 between four elements, 0 outside the image: times a share, or (None) the largest part."""
+    kind = coordinates[0].dtype
+    taps = [_neighbours(one, extent) for one, extent in zip(coordinates, x.dims[2:], strict=True)]
+    misses: list[Expr] = []
+    for coordinate, extent in zip(coordinates, x.dims[2:], strict=True):
+        misses += [call("lt", coordinate, number(-1, kind)), call("gt", coordinate, number(extent, kind))]
+    parts = [
+        chain("mul", (row_weight, column_weight, cast(Load("x0", (*plane, row, column), x.dtype), kind)))
+        for row, row_weight in taps[0]
+        for column, column_weight in taps[1]
+    ]
+    sample = chain("max" if share is None else "add", parts)
+    if share is not None and share != 1:
+        sample = call("mul", sample, number(share, kind))
+    return Where(chain("or", misses), number(0, kind), sample)
 
 
 def _coordinate(node: Node, first: Expr, last: Expr, place: Axis, step: Axis) -> Expr:
@@ -201,7 +206,76 @@ def _reference_largest(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (found,)
 
 
+def most_samples(extent: int) -> int:
+    """Of a bin along rows or columns of an image, that lie in it, or beside one of that kind.
+
+    They lie at least half an element apart, where a bin has more than one.
+    """
+    return 2 * extent + 5
+
+
+def _infer_sampled(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, images, rows, columns, *places = (given(types, position) for position in range(6))
+    _average(node)
+    fits = all(
+        count.rank == 2 and count.shape[0] == images.shape[0] and place.shape == (*count.shape, 2)
+        for count, place in zip((rows, columns), places, strict=True)
+    )
+    kinds = [one.dtype for one in (images, rows, columns)], [one.dtype for one in places]
+    if x.rank != 4 or images.rank != 1 or not fits or kinds != ([DType.I64] * 3, [x.dtype] * 2):
+        raise Unsupported(f"samples {rows} and {columns} of images {images} do not fit {x}", "give such as do, in i64")
+    if x.dtype not in (DType.F32, DType.F64) or min(x.dims) < 1:
+        raise Unsupported(f"{x} is empty or of few bits", "bind larger input dimensions, and give f32 or f64")
+    return (TensorType(x.dtype, (images.shape[0], x.shape[1], rows.shape[1], columns.shape[1])),)
+
+
+def _define_sampled(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x, images = given(types, 0), given(types, 1)
+    region, channel, *bins = (Axis(name, extent) for name, extent in zip("rcpq", outs[0].dims, strict=True))
+    steps = [Axis(name, most_samples(extent)) for name, extent in zip("yx", x.dims[2:], strict=True)]
+    coordinates, inside = [], []
+    for bin, step, count, place in zip(bins, steps, ("x2", "x3"), ("x4", "x5"), strict=True):
+        first, each = (Load(place, (*at((region, bin)), Index.of(part)), x.dtype) for part in (0, 1))
+        here = Position(Index.of(step))
+        coordinates.append(call("add", first, call("mul", cast(here, x.dtype), each)))
+        inside.append(call("lt", here, Load(count, at((region, bin)), DType.I64)))
+    image = selected(Load("x1", (Index.of(region),), images.dtype), x.dims[0])
+    average = _average(node)
+    sample = _sample(x, (image, Index.of(channel)), coordinates, 1 if average else None)
+    value = Where(chain("and", inside), sample, number(0 if average else -np.inf, x.dtype))
+    shared = (region, channel, *bins)
+    monoid = "sum" if average else "max"
+    block = Block((), (value,), (Store("y0", at(shared)),), tuple(steps), monoid, x.dtype)
+    return Kernel(SAMPLED, input_slots(types), output_slots(outs), (block,), shared=shared)
+
+
+def _reference_sampled(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, images, rows, columns, tops, lefts = arrays_at(arrays, 0, 1, 2, 3, 4, 5)
+    x, tops, lefts = at_least_f32(x), at_least_f32(tops), at_least_f32(lefts)
+    checked_indices(images, x.shape[0])
+    average = _average(node)
+    nothing = 0 if average else -np.inf
+    found = np.full((len(images), x.shape[1], rows.shape[1], columns.shape[1]), nothing, x.dtype)
+    for region, i, j in np.ndindex(len(images), *found.shape[2:]):
+        weights = []
+        for count, place, extent in ((rows[region, i], tops[region, i], x.shape[2]),
+                                     (columns[region, j], lefts[region, j], x.shape[3])):  # fmt: skip
+            where = place[0] + np.arange(min(int(count), most_samples(extent)), like=x) * place[1]
+            near = np.clip(where, 0, extent - 1)
+            low = np.floor(near).astype(np.int64)
+            pair = np.zeros((len(where), 2, extent), x.dtype)
+            pair[np.arange(len(where)), 0, low] = 1 - (near - low)
+            pair[np.arange(len(where)), 1, np.minimum(low + 1, extent - 1)] = near - low
+            weights.append(pair * ((where >= -1) & (where <= extent))[:, None, None])
+        if len(weights[0]) and len(weights[1]):
+            parts = np.einsum("yah,xbw,chw->cyxab", *weights, x[images[region]], optimize=True)
+            parts = parts.reshape(*parts.shape[:3], 4)
+            found[region, :, i, j] = parts.sum((1, 2, 3)) if average else parts.max((1, 2, 3))
+    return (found,)
+
+
 OWN: tuple[Operator, ...] = (
+    Operator(SAMPLED, _infer_sampled, _reference_sampled, _define_sampled, opsets=NOT_IN_ONNX, indices=(1,)),
     Operator(LARGEST, _infer_largest, _reference_largest, _define_largest, opsets=NOT_IN_ONNX, indices=(1,)),
 )
 """`MaxOfRegions(x, images, rows, columns)`: the largest elements of rectangles, -inf of those that are empty.
@@ -209,4 +283,7 @@ OWN: tuple[Operator, ...] = (
 x [N, C, H, W], images [R], rows [R, P, 2] and columns [R, Q, 2], each a first place and the one past the last, give
 y[r, c, p, q] = max of x[images[r], c, rows[r, p, 0] : rows[r, p, 1], columns[r, q, 0] : columns[r, q, 1]], a place
 outside the image being none. A kernel's loops end where the rectangle does.
-"""
+
+`SamplesOfRegions(x, images, rows, columns, tops, lefts)`, `mode` avg or max: the sum of samples, or the largest part of
+one. Of x in f32 or f64, with rows [R, P] and columns [R, Q] samples of a bin in i64, `most_samples` at most. tops
+[R, P, 2] and lefts [R, Q, 2] say where the first lies and how far they are apart; outside the image a sample is 0."""

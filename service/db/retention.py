@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
-from compiler.contract import TOKENS, job_kinds
+from compiler.contract import LIVE, job_kinds
 from service.db.engine import clock
 from service.db.models import (
     Artifact,
@@ -202,13 +202,13 @@ def unused_models(session: Session, older_than_s: float, digest: str | None = No
 
 
 def forget_arrays(session: Session, older_than_s: float) -> int:
-    """Let go of inputs and outputs of inferences that ended longer ago than this, and of tokens told; of how many."""
+    """Let go of inputs and outputs of inferences that ended longer ago, and of what they told live; of how many."""
     old = sa.select(Job.id).where(
         Job.kind == job_kinds.INFERENCE.name, Job.state.in_(ENDED), Job.finished_at < clock() - older_than_s
     )
     update = sa.update(Inference).where(Inference.job_id.in_(old), Inference.input_key != "")
     told = sa.select(Inference.job_id).where(Inference.job_id.in_(old), Inference.input_key != "")
-    empty = sa.update(Event).where(Event.job_id.in_(told), Event.kind == TOKENS).values(data={})
+    empty = sa.update(Event).where(Event.job_id.in_(told), Event.kind.in_(LIVE)).values(data={})
     session.execute(empty, execution_options=_UNSYNCED)
     update = update.values(input_key="", output_key=None).returning(Inference.job_id)
     return len(session.scalars(update.execution_options(synchronize_session=False)).all())

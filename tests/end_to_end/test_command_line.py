@@ -22,6 +22,7 @@ from bench.generate.codes import Coding
 from bench.generate.decoder import PAST, SEQUENCE, TOTAL, Attention, decoder
 from bench.generate.shapes import SHAPES
 from bench.generate.weights import Seeded, parts
+from bench.zoo.voice import voice
 from tests.compiler.accelerate.models import array, convolution, sample, tall
 from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
@@ -223,6 +224,29 @@ def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path:
     write_npz(tmp_path / "wrong.npz", {"nobody": np.zeros(3)})
     refused = house.command_line("infer", said["id"], str(tmp_path / "wrong.npz"), "--json", status=1)
     assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
+
+
+def test_the_server_gives_the_pieces_that_the_artifact_gives_here(house: House, tmp_path: Path) -> None:
+    (house.folder / "voice.onnx").write_bytes(voice(8, 8).SerializeToString())
+    arguments = ["voice.onnx", "--option", 'chunks={"sound": 2048}', "--budget", "0", "--json"]
+    said = json.loads(house.command_line("compile", *arguments).stdout)
+    write_npz(tmp_path / "in.npz", {"ids": np.arange(8)[None]})
+    with tilewright.load(house.folder / "voice.tw") as model:
+        pieces = [*model.chunks({"ids": np.arange(8)[None]})]
+    given = str(tmp_path / "in.npz")
+    for command in (("run", str(house.folder / "voice.tw"), "--input", given), ("infer", said["id"], given)):
+        told = json.loads(house.command_line(*command, "--pieces", str(tmp_path / "sound"), "--json").stdout)
+        assert (told["pieces"], told["dtype"]) == (len(pieces), "float32")
+        assert 0 < told["first_s"] <= told["seconds"]
+        assert (tmp_path / "sound").read_bytes() == b"".join(piece.tobytes() for piece in pieces)
+    with house.client() as client:
+        for here, there in zip(pieces, client.chunks(said["artifact_id"], {"ids": np.arange(8)[None]}), strict=True):
+            np.testing.assert_array_equal(there, here)
+    write_npz(tmp_path / "wrong.npz", {"nobody": np.zeros(3)})
+    arguments = [said["id"], str(tmp_path / "wrong.npz"), "--pieces", str(tmp_path / "none"), "--json"]
+    refused = house.command_line("infer", *arguments, status=1)
+    assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_server_generates_the_tokens_that_the_artifact_generates_here(house: House, tmp_path: Path) -> None:

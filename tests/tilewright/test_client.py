@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -377,6 +378,67 @@ def test_a_text_that_is_left_is_cancelled_and_one_that_failed_is_an_error(client
     assert len(server.sent(f"/jobs/{INFERENCE}/cancel")) == 1
     with pytest.raises(UsageError, match="the prompt is no list of tokens"):
         list(client.generate(ARTIFACT, "words"))  # type: ignore[arg-type]
+
+
+SOUND = np.arange(7, dtype=np.float32).reshape(1, 1, 7)
+
+
+def piece(first: int, until: int) -> tuple[str, dict[str, Any]]:
+    """An event that brings a part of `SOUND`."""
+    part = SOUND[..., first:until]
+    elements = base64.b64encode(part.astype("<f4").tobytes()).decode()
+    said = {"output": "y", "axis": 2, "first": first, "shape": [*part.shape], "dtype": "float32", "elements": elements}
+    return "piece", {"phase": "run", "data": said}
+
+
+def speaking(server: Any) -> None:
+    """The server has an inference whose output is `SOUND`."""
+    packed = io.BytesIO()
+    write_npz(packed, {"y": SOUND})
+    about = {"outputs": {"y": {"dtype": "float32", "shape": [*SOUND.shape]}}}
+    server.kind = "inference"
+    server.answers["/inferences"] = server.job(id=INFERENCE, artifact_id=None)
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, state="SUCCEEDED", report=about)
+    etag = f'"{hashlib.sha256(packed.getvalue()).hexdigest()}"'
+    answer = httpx.Response(200, content=packed.getvalue(), headers={"ETag": etag})
+    server.answers[f"/inferences/{INFERENCE}/outputs"] = answer
+
+
+@pytest.mark.parametrize(
+    ("told", "lengths"),
+    [
+        ([(0, 3), (3, 6), (6, 7)], [3, 3, 1]),  # all of them
+        ([(0, 3), (3, 6), (0, 3), (3, 6), (6, 7)], [3, 3, 1]),  # a second attempt tells them again
+        ([(0, 3)], [3, 4]),  # the log took no more
+        ([], [7]),  # they have gone
+    ],
+)
+def test_pieces_come_once_each_and_the_rest_with_the_outputs(
+    client: Client, server: Any, told: list[tuple[int, int]], lengths: list[int]
+) -> None:
+    speaking(server)
+    server.events = [*(piece(*one) for one in told), ("state", {"state": "SUCCEEDED"})]
+    found = list(client.chunks(ARTIFACT, {"x": np.ones(2)}, threads=1, seed=3))
+    assert [one.shape[2] for one in found] == lengths
+    np.testing.assert_array_equal(np.concatenate(found, 2), SOUND)
+    (asked,) = server.sent("/inferences")
+    assert dict(asked.url.params) == {"artifact": ARTIFACT, "threads": "1", "seed": "3", "pieces": "true"}
+    assert server.sent(f"/jobs/{INFERENCE}/cancel") == []
+
+
+def test_sound_that_is_left_is_cancelled_and_what_gives_no_pieces_is_an_error(client: Client, server: Any) -> None:
+    speaking(server)
+    server.events = [piece(0, 3), piece(3, 6), ("state", {"state": "FAILED"})]
+    coming = client.chunks(ARTIFACT, {"x": np.ones(2)})
+    assert next(coming).shape == (1, 1, 3)
+    coming.close()  # type: ignore[attr-defined]
+    assert len(server.sent(f"/jobs/{INFERENCE}/cancel")) == 1
+    problem = {"code": "invalid_inputs", "message": "the artifact gives no output in pieces", "fix": "compile"}
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, state="FAILED", problem=problem)
+    server.events = [("state", {"state": "FAILED"})]
+    with pytest.raises(JobFailed, match="no output in pieces"):
+        list(client.chunks(ARTIFACT, {"x": np.ones(2)}))
+    assert len(server.sent(f"/jobs/{INFERENCE}/cancel")) == 1
 
 
 def test_what_the_server_is_comes_typed(client: Client, server: Any) -> None:

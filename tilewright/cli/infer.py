@@ -21,6 +21,7 @@ from tilewright.cli.output import (
     results,
     seconds,
 )
+from tilewright.cli.pieces import Pieces, demand_alone, file_of, write
 from tilewright.cli.progress import job_bar
 from tilewright.files import whole
 
@@ -34,16 +35,24 @@ def infer(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Default: those of its plan.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of random numbers that the model draws.")] = None,
+    pieces: Pieces = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
     """Run an artifact once on the server's device. With `--json`: the inference, and `output`, the file."""
-    with failures(as_json, output):
+    with failures(as_json, output or file_of(pieces)):
+        if pieces:
+            demand_alone(pieces, output=output)
         given = read_npz(inputs)
         with connect(url, key, profile) as client:
-            queued = client.start_inference(artifact_id(client, artifact), given, threads=threads, seed=seed)
+            made_by = artifact_id(client, artifact)
+            if pieces:
+                coming = client.chunks(made_by, given, threads=threads, seed=seed)
+                write(coming, pieces).show(as_json=as_json, to=pieces)
+                return
+            queued = client.start_inference(made_by, given, threads=threads, seed=seed)
             with job_bar(quiet=as_json) as show_event:
                 ended = client.wait(queued, show_event).require_success()
             if output:

@@ -13,6 +13,7 @@ import tilewright
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli.options import sizes
 from tilewright.cli.output import Json, failures, print_json, results
+from tilewright.cli.pieces import Pieces, demand_alone, file_of, write
 from tilewright.errors import UsageError
 from tilewright.files import whole
 
@@ -33,11 +34,16 @@ def run(
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range, for random inputs.")
     ] = None,
+    pieces: Pieces = None,
     as_json: Json = False,
 ) -> None:
     """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
-    with failures(as_json, output), tilewright.load(artifact) as model, refusals(model):
+    with failures(as_json, output or file_of(pieces)), tilewright.load(artifact) as model, refusals(model):
         given = read_npz(inputs) if inputs else drawn(model, seed or 0, sizes(dims))
+        if pieces:
+            demand_alone(pieces, output=output, bench=bench)
+            write(model.chunks(given, seed=seed), pieces).show(as_json=as_json, to=pieces)
+            return
         draws = any(getattr(one, "random", False) for one in getattr(model, "bindings", ()))
         outputs = tensors(model.run(given, seed=seed) if draws else model.run(given))
         if output:

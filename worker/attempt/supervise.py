@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from compiler.contract import TOKENS, Event, job_kinds
+from compiler.contract import LIVE, MOST_PIECE_BYTES, MOST_PIECES_BYTES, PIECE, Event, job_kinds
 from compiler.errors import TilewrightError
 from worker import problems
 from worker.lease.wakeup import Wakeup
@@ -29,6 +29,10 @@ CLOSING_S = 3.0
 MAX_TEXT = 4_000
 MAX_DATA = 4_000
 """Characters of JSON beside the text of an event; measurements are held to limits of their own (`measurements`)."""
+MAX_PIECE = MAX_DATA + 4 * (MOST_PIECE_BYTES // 3 + 1)
+"""The same of an event that brings elements, in base64."""
+MAX_PIECES = 2 * MOST_PIECES_BYTES
+"""The same of all such events of a job."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """Of one message; the report of a benchmark of forty artifacts stays below."""
 MAX_MESSAGES = 200_000
@@ -121,6 +125,7 @@ class _Attendance:
         self.watch = Watch(group, limits, kind)
         self.closed_at = 0.0
         self.messages = 0
+        self.pieces = 0
         self.standing: tuple[str, ...] = ()
         self.result: Ending | None = None
 
@@ -192,6 +197,10 @@ class _Attendance:
             case "event":
                 event = to_event(message.get("event"))
                 self.watch.enter(event.phase)
+                if event.kind == PIECE:
+                    self.pieces += len(json.dumps(event.data))
+                    if self.pieces > MAX_PIECES:
+                        raise GarbledFrame("there are too many pieces of an output")
                 self.observe(event)
             case "share" if self.answer is not None:
                 self.answer(message)
@@ -221,13 +230,13 @@ def to_event(plain: object) -> Event:
         raise GarbledFrame("an event is not an object")
     kind, phase, fraction = plain.get("kind"), plain.get("phase"), plain.get("fraction")
     message, data = plain.get("message", ""), plain.get("data", {})
-    if kind not in ("phase", "progress", "notice", "tuning", TOKENS, *MEASUREMENTS):
+    if kind not in ("phase", "progress", "notice", "tuning", *LIVE, *MEASUREMENTS):
         raise GarbledFrame("an event is of an unknown kind")
     if not isinstance(phase, str) or not isinstance(message, str) or not isinstance(data, dict):
         raise GarbledFrame("an event lacks phase, message or data")
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not math.isfinite(fraction):
         raise GarbledFrame("an event lacks its fraction")
-    if data and kind not in MEASUREMENTS and len(json.dumps(data)) > MAX_DATA:
+    if data and kind not in MEASUREMENTS and len(json.dumps(data)) > (MAX_PIECE if kind == PIECE else MAX_DATA):
         raise GarbledFrame("an event has too much data")
     return Event(kind, phase[:64], min(max(float(fraction), 0.0), 1.0), message[:MAX_TEXT], data)
 

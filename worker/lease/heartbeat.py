@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.contract import TOKENS
+from compiler.contract import LIVE
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs.scheduling import lease
@@ -21,8 +21,8 @@ from worker.lease.wakeup import Wakeup
 
 BATCH_EVERY_S = 0.5
 """Events and measurements wait this long for company: one transaction for all."""
-TOKENS_EVERY_S = 0.1
-"""Tokens wait no longer than this: somebody reads them."""
+LIVE_EVERY_S = 0.1
+"""Tokens and pieces of sound wait no longer than this: somebody reads or hears them."""
 BEAT_EVERY_S = 1.0
 """The longest pause between beats, however long the lease: so soon the owner's wish to cancel or to finish is known."""
 MAX_ENTRIES = 10_000
@@ -144,8 +144,8 @@ class Heartbeat:
 
     def _due(self, beaten: float) -> float:
         pause = min(self._claim.lease_s / 3, BEAT_EVERY_S)
-        if self._waiting and self._waiting[-1].kind == TOKENS:
-            return beaten + min(pause, TOKENS_EVERY_S)
+        if self._waiting and self._waiting[-1].kind in LIVE:
+            return beaten + min(pause, LIVE_EVERY_S)
         return beaten + (min(pause, BATCH_EVERY_S) if self._waiting or self._measured or self._unanswered else pause)
 
     def _take(self) -> _Batch:

@@ -14,8 +14,8 @@ from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 AGAIN = "export the model again"
-OWN_REGIONS = "tilewright::MaxOfRegions"
-"""What the compiler's own definitions call it; no model may."""
+OWN_REGIONS, OWN_SAMPLES = "tilewright::MaxOfRegions", "tilewright::SamplesOfRegions"
+"""What the compiler's own definitions call them; no model may."""
 LARGEST_DET = 3
 """Rows of a matrix whose determinant is written out."""
 
@@ -26,6 +26,67 @@ def ints_or(site: Site, name: str, count: int, default: int) -> tuple[int, ...]:
     if len(found) != count:
         raise Unsupported(f"attribute {name!r} has {len(found)} numbers where {count} are wanted", AGAIN)
     return found
+
+
+def roi_align(site: Site) -> Expansion | None:
+    """RoiAlign that takes as many samples of a bin as it has elements along each side; None for a number of samples.
+
+    A sample outside the image is 0, so only those near it are visited: half an element apart or more, they are as many
+    at most as `most_samples` says, however large the region is.
+    """
+    if site.integer("sampling_ratio", 0):
+        return None
+    x, rois, attrs = site.first, site.given(1), site.call.attrs
+    composition = Composition(site)
+    call, ints, cast = composition.call, composition.ints, composition.cast
+    kind = DType.F64 if x.dtype is DType.F64 else DType.F32
+    scale, half = attrs.get("spatial_scale", 1.0), attrs.get("coordinate_transformation_mode", "half_pixel")
+    average = attrs.get("mode", "avg") == "avg"
+
+    def real(*values: float) -> str:
+        return composition.constant(np.array(values, kind.numpy))
+
+    ends = call("Mul", cast("x1", rois.dtype, kind), real(float(scale) if isinstance(scale, int | float) else 1.0))
+    ends = call("Sub", ends, real(0.5 if half == "half_pixel" else 0.0))
+
+    def along(side: int) -> tuple[str, str, str, str]:
+        """Of rows or columns: samples near the image [R, bins], their places [R, bins, 2], all [R, 1], any missed."""
+        bins = site.integer(("output_height", "output_width")[side], 1)
+        first, last = (call("Gather", ends, ints(position - side), axis=1) for position in (1, 3))
+        size = call("Sub", last, first)
+        size = size if half == "half_pixel" else call("Max", size, real(1))
+        each = call("Div", size, real(bins))
+        samples = call("Max", call("Ceil", each), real(0))
+        apart = call(
+            "Where", call("Greater", samples, real(0)), call("Div", each, call("Max", samples, real(1))), real(1)
+        )
+        begin = call("Add", first, call("Mul", each, real(*range(bins))))
+        extent = call("Cast", call("Gather", call("Shape", "x0"), ints(2 + side), axis=0), to=CODES[kind])
+
+        def sample_at(edge: str) -> str:
+            return call("Sub", call("Div", call("Sub", edge, begin), apart), real(0.5))
+
+        low = call("Sub", call("Ceil", sample_at(real(-1))), real(1))
+        low = call("Min", call("Max", low, real(0)), samples)
+        past = call("Add", call("Floor", sample_at(extent)), real(2))
+        count = call("Sub", call("Min", call("Max", past, low), samples), low)
+        where = call("Add", begin, call("Mul", call("Add", low, real(0.5)), apart))
+        apart = call("Expand", apart, call("Shape", where))
+        places = call("Concat", *(call("Unsqueeze", one, ints(2)) for one in (where, apart)), axis=2)
+        missed = call("Less", count, call("Max", samples, real(1)))
+        return call("Cast", count, to=CODES[DType.I64]), places, samples, missed
+
+    (rows, tops, down, over), (columns, lefts, across, beside) = along(0), along(1)
+    image = cast("x2", site.given(2).dtype, DType.I64)
+    mode = "avg" if average else "max"
+    found = call(OWN_SAMPLES, cast("x0", x.dtype, kind), image, rows, columns, tops, lefts, mode=mode)
+    if average:
+        count = call("Unsqueeze", call("Max", call("Mul", down, across), real(1)), ints(2, 3))
+        found = call("Div", found, count)
+    else:  # a sample that is not visited is 0
+        missed = call("Or", call("Unsqueeze", over, ints(2)), call("Unsqueeze", beside, ints(1)))
+        found = call("Where", call("Unsqueeze", missed, ints(1)), call("Max", found, real(0)), found)
+    return composition.gives(cast(found, kind, x.dtype))
 
 
 def max_roi_pool(site: Site) -> Expansion:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from compiler.frontend.expansions.composed import batch_norm_of_batch, deform_conv, det, max_roi_pool, max_unpool
+from compiler.frontend.expansions.composed import batch_norm_of_batch, deform_conv, det, max_roi_pool, max_unpool, roi_align
 from compiler.frontend.expansions.site import Site
 from compiler.frontend.expansions.spectra import dft, stft
 from compiler.frontend.opsets.six import OPSET_SIX
@@ -240,6 +240,7 @@ UPGRADES: tuple[tuple[str, int, Rule], ...] = (
     ("Resize", 11, first_resize),
     ("Resize", ALWAYS, resize_without_empty_inputs),
     ("RoiAlign", 16, default_attributes(coordinate_transformation_mode="output_half_pixel")),
+    ("RoiAlign", ALWAYS, roi_align),
     ("Scatter", ALWAYS, scatter_elements),
     ("Slice", 10, attributes_to_inputs(("starts", DType.I64), ("ends", DType.I64), ("axes", DType.I64))),
     ("Softmax", 13, softmax_over_flattened),

@@ -13,10 +13,11 @@ from compiler.ir.tensor import Layout
 from compiler.ops import having
 from compiler.ops.traits import Trait
 
-WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"} | {"MaxOfRegions"}
+REGIONS = {"MaxOfRegions", "RoiAlign", "SamplesOfRegions"}
+WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"} | REGIONS
 """Operators that ask for channels innermost. Others of that kind take what their neighbours have: a GroupNormalization
 sums over positions and channels alike, and a GridSample's grid has no channels.
-Regions are no samples, but their channels stay channels."""
+Regions are no samples, but their channels stay channels: where a sample lies is then computed once for all of them."""
 
 UNTIED = having(Trait.RESHAPE) | having(Trait.CONTRACTION) | {"Transpose", "Gather", "Expand", "Tile", "Softmax"}
 """Operators whose result has other axes than their operands, or gains nothing from having them in the same order."""

@@ -10,7 +10,7 @@ from fastapi import BackgroundTasks, Header, Query, Request, Response
 from pydantic import Field
 
 from compiler.contract import MAX_THREADS, MOST_TOKENS
-from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinished, Removed
+from service.errors import ArtifactNeverMade, BadRequest, IdempotencyKeyReused, JobNotFinished, Removed
 from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
 from service.http.requests.accepted import IdempotencyKey, accepted
@@ -105,6 +105,10 @@ async def make_inference(
         list[Annotated[int, Field(ge=0, lt=2**31)]] | None,
         Query(max_length=MOST_STOPS, description="Tokens that end the text; repeatable."),
     ] = None,
+    pieces: Annotated[
+        bool,
+        Query(description="Of an artifact that was compiled with `chunks`: its output comes in pieces, as events."),
+    ] = False,
     priority: Annotated[
         int,
         Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
@@ -121,8 +125,14 @@ async def make_inference(
 
     With `max_tokens` the artifact is a decoder with caches, and the file has one array, `ids` [tokens], the prompt.
     Events of kind `tokens` bring what follows as it comes; the output is `tokens`.
+
+    With `pieces` the output for which the artifact was compiled with `chunks` comes in events of kind `piece`, each as
+    soon as it is there, and is the only one.
     """
+    if pieces and max_tokens:
+        raise BadRequest("pieces and max_tokens are asked for of one inference", fix="leave one of them out")
     how = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "stop": stop or []}
+    further: dict[str, Any] = {"generate": how} if max_tokens else {"pieces": True} if pieces else {}
     priorities.allowed(caller, priority)
     async with space(here, caller, model=False) as limit:
         inputs = await receive(request, here.blobs, here.pools.bodies, limit)
@@ -135,7 +145,7 @@ async def make_inference(
             inputs,
             threads=threads,
             seed=seed,
-            generating=how if max_tokens else {},
+            further=further,
             idempotency_key=idempotency_key,
             priority=priority,
             beside=beside,

@@ -50,7 +50,10 @@ EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "id", "data"],
     "properties": {
-        "event": {"type": "string", "enum": ["state", "phase", "progress", "notice", "tuning", "tokens", "printed"]},
+        "event": {
+            "type": "string",
+            "enum": ["state", "phase", "progress", "notice", "tuning", "tokens", "piece", "printed"],
+        },
         "id": {"type": "string", "pattern": "^[1-9][0-9]*$"},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },

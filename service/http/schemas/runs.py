@@ -258,7 +258,8 @@ class InferenceOut(RunOut):
     report: dict[str, Any] | None = Field(
         description="`seconds` of the run alone, `load_s`, `lanes`, and of each output dtype, shape and SHA-256; of "
         "generating also `prompt_tokens`, `first_s` (until the first token) and `stopped`: `end` (a token of "
-        "`stop`), `length` (of `max_tokens`) or `capacity` (of the caches)."
+        "`stop`), `length` (of `max_tokens`) or `capacity` (of the caches); of pieces `first_s` (until the first one) "
+        "and `pieces`, how many there were."
     )
 
     @classmethod

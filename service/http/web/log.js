@@ -29,6 +29,7 @@ export function sentenceOf(event) {
     case "state": return `the job is ${String(event.state).toLowerCase()}${restOf(event, ["state"])}`;
     case "phase": return `step ${event.phase}: ${Math.round(100 * (event.fraction || 0))} % done before it`;
     case "tuning": return `measured candidates of ${event.phase || "tile"}${restOf(event)}`;
+    case "piece": return event.data?.output ? `${event.data.output} from ${event.data.first} on` : "";
     case "tokens": return `tokens ${(event.data?.tokens || []).join(" ")}`;
     case "progress": case "notice": case "printed": return String(event.message || "").trimEnd();
     default: return `${event.kind}${restOf(event)}`;

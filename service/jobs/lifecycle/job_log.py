@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.contract import PIECE
 from service.db import attempts, events
 from service.db.engine import Database
 from service.db.models import Attempt, Event, Job
@@ -23,15 +24,26 @@ class Logbook:
     attempts: Sequence[Attempt]
 
     def events(self) -> Iterator[Event]:
-        """The events that the job had, in order; read in batches, so that their number does not matter."""
+        """The events that the job had, in order; read in batches, so that their number does not matter.
+
+        Pieces of an output are without their elements.
+        """
         after = 0
         while after < self.job.event_seq:
             with self.db.read() as session:
                 lines = events.after(session, self.job.id, after, EVENTS_PER_READ)
             if not lines:
                 return
-            yield from (line for line in lines if line.seq <= self.job.event_seq)
+            yield from (_without_elements(line) for line in lines if line.seq <= self.job.event_seq)
             after = lines[-1].seq
+
+
+def _without_elements(line: Event) -> Event:
+    if line.kind != PIECE:
+        return line
+    told = {name: value for name, value in line.data.get("data", {}).items() if name != "elements"}
+    data = {**line.data, "data": told}
+    return Event(job_id=line.job_id, seq=line.seq, kind=line.kind, created_at=line.created_at, data=data)
 
 
 def open_log(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Logbook:

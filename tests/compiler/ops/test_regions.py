@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.ops.operator import Unsupported
-from compiler.ops.regions import OPERATORS, OWN
+from compiler.ops.regions import OPERATORS, OWN, most_samples
 from tests.compiler.ops.single import check, compare, normal, prepare
 
-(ALIGN,), (LARGEST,) = OPERATORS, OWN
+(ALIGN,), (SAMPLED, LARGEST) = OPERATORS, OWN
 ROIS = np.array([[0, 0, 7, 7], [1.5, 2.25, 6, 3], [-4, -4, 2, 20], [5, 5, 5.1, 5.2], [30, 30, 40, 40]], np.float32)
 IMAGES = np.array([0, 1, 0, 1, 1], np.int64)
 
@@ -44,7 +44,7 @@ def test_one_row_or_column_is_enough() -> None:
 @pytest.mark.parametrize(
     ("rois", "images", "attrs", "said"),
     [
-        (ROIS, IMAGES, {"sampling_ratio": 0}, "depends on data"),
+        (ROIS, IMAGES, {"sampling_ratio": 0}, "sampling_ratio is 0"),
         (ROIS, IMAGES, {"sampling_ratio": 10**6}, "sampling_ratio is 1000000"),
         (ROIS, IMAGES[:2], {"sampling_ratio": 1}, "do not fit"),
         (ROIS[:, :3], IMAGES, {"sampling_ratio": 1}, "do not fit"),
@@ -88,3 +88,55 @@ def test_ends_that_do_not_fit_are_refused(x: np.ndarray, rows: np.ndarray, said:
     node, _, types = prepare(LARGEST, [x, images, rows, columns], {}, 1)
     with pytest.raises(Unsupported, match=said):
         LARGEST.infer(node, types)
+
+
+def samples(dtype: Any = np.float32) -> list[np.ndarray]:
+    """Images, whose each bin is in, and of each bin how many samples there are, where they begin, how far apart."""
+    random = np.random.default_rng(11)
+    counts = [random.integers(-1, most_samples(size) + 1, (4, bins)) for size, bins in ((6, 2), (8, 3))]
+    places = [
+        np.stack([random.uniform(-3, size, (4, bins)), random.uniform(0.5, 1, (4, bins))], 2).astype(dtype)
+        for size, bins in ((6, 2), (8, 3))
+    ]
+    return [normal(7, 2, 3, 6, 8).astype(dtype), np.array([0, -1, 1, 0]), *counts, *places]
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_of_bins_are_those_of_their_places(mode: str, dtype: Any) -> None:
+    given = samples(dtype)
+    x, images, rows, columns, tops, lefts = given
+    (found,) = check(SAMPLED, given, {"mode": mode})
+    assert np.min(rows) < 0, "such a bin has none"
+    for r, c, p, q in np.ndindex(*found.shape):
+        parts = [[0.0] * 4] if mode == "avg" else [[-np.inf]]
+        for i, j in np.ndindex(max(int(rows[r, p]), 0), max(int(columns[r, q]), 0)):
+            y, z = tops[r, p, 0] + i * tops[r, p, 1], lefts[r, q, 0] + j * lefts[r, q, 1]
+            if not (-1 <= y <= 6 and -1 <= z <= 8):
+                parts.append([0.0])
+                continue
+            y, z = min(max(y, 0), 5), min(max(z, 0), 7)
+            near = [(k, m) for k in (int(y), min(int(y) + 1, 5)) for m in (int(z), min(int(z) + 1, 7))]
+            weights = np.outer([1 - y % 1, y % 1], [1 - z % 1, z % 1]).reshape(4)
+            parts.append([float(w * x[images[r], c, k, m]) for w, (k, m) in zip(weights, near, strict=True)])
+        wanted = sum(map(sum, parts)) if mode == "avg" else max(map(max, parts))
+        np.testing.assert_allclose(found[r, c, p, q], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("position", "array", "said"),
+    [
+        (0, normal(0, 2, 6, 8), "do not fit"),
+        (0, normal(0, 2, 3, 6, 8).astype(np.float16), "do not fit"),
+        (0, normal(0, 2, 0, 6, 8), "few bits"),
+        (2, np.zeros((4, 2), np.int32), "do not fit"),
+        (2, np.zeros((3, 2), np.int64), "do not fit"),
+        (4, np.zeros((4, 2, 1), np.float32), "do not fit"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(position: int, array: np.ndarray, said: str) -> None:
+    given = samples()
+    given[position] = array if array.ndim != 4 or array.size else np.zeros((2, 3, 0, 8), np.float32)
+    node, _, types = prepare(SAMPLED, given, {"mode": "avg"}, 1)
+    with pytest.raises(Unsupported, match=said):
+        SAMPLED.infer(node, types)

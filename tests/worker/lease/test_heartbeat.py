@@ -79,15 +79,17 @@ def test_progress_between_two_batches_collapses_into_its_latest(answers: Answers
     assert answers.batches == [["a", "2", "b"]]
 
 
-def test_tokens_wait_for_less_company_than_other_events(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_live_waits_for_less_company(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH_EVERY_S", 300.0)
-    monkeypatch.setattr(module, "TOKENS_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "LIVE_EVERY_S", 0.0)
     beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     assert beats._due(0.0) == CLAIM.lease_s / 3
     beats.tell(said("notice", "a"))
     assert beats._due(0.0) == CLAIM.lease_s / 3
-    beats.tell(said("tokens", "b"))
-    assert beats._due(0.0) == 0.0
+    for kind in ("tokens", "piece"):
+        beats.tell(said(kind, "b"))
+        assert beats._due(0.0) == 0.0
+        beats._take()
 
 
 def test_a_runaway_does_not_fill_the_log(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.contract import CompileOptions
+from compiler.errors import UnsupportedModel
 from compiler.frontend.load import Loaded, load
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
@@ -45,6 +46,45 @@ def test_MaxRoiPool_takes_the_largest_of_each_bin_and_zero_of_none(pooled: tuple
     (y,) = agree("MaxRoiPool", [x, REGIONS], {"pooled_shape": list(pooled), "spatial_scale": scale})
     if scale == 1.0:
         assert not y[3].any(), "the region lies outside the image"
+
+
+BOXES = np.array(
+    [
+        *([0, 0, 7, 7], [1.5, 2.25, 6, 3], [-4, -4, 2, 20], [5, 5, 5.1, 5.2], [30, 30, 40, 40], [-40, -30, 60, 50]),
+        *([5, 5, 2, 3], [0, 0, 8, 6], [-3, 0, 90, 6]),
+    ],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("corners", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize(("height", "width", "scale"), [(1, 1, 1.0), (3, 2, 0.75), (2, 4, 1.0)])
+def test_RoiAlign_takes_samples_by_the_size_of_a_region(
+    mode: str, corners: str, height: int, width: int, scale: float
+) -> None:
+    """Regions within the image, beyond it, all around it, of no size and turned round."""
+    attrs = {"output_height": height, "output_width": width, "spatial_scale": scale, "mode": mode}
+    x, images = np.abs(normal(5, 2, 3, 6, 8)), np.array([0, 1, 0, 1, 1, 0, 1, 0, 1])
+    (y,) = agree("RoiAlign", [x, BOXES, images], {**attrs, "coordinate_transformation_mode": corners}, opset=16)
+    assert y[7].all()
+    if scale == 1.0:
+        assert not y[4].any(), "the region lies outside the image"
+
+
+def test_RoiAlign_by_size_takes_any_number_of_regions_of_an_image_whose_size_is_known() -> None:
+    text = "m (float[1,2,6,8] x, float[r,4] b, int64[r] i) => (float[r,2,2,3] y) { %s }"
+    model = model_of(text % "y = RoiAlign<output_height=2, output_width=3>(x, b, i)")
+    loaded = opened(model, {"r": (1, 9)})
+    x = np.abs(normal(6, 1, 2, 6, 8))
+    for count in (9, 1, 4):
+        boxes, images = BOXES[:count], np.zeros(count, np.int64)
+        static = load(model, CompileOptions(dims={"r": count}), OPERATORS).graph
+        wanted = evaluate_graph(static, dict(zip(static.inputs, (x, boxes, images), strict=True)), OPERATORS)
+        found = at_capacity(loaded, x, boxes, images)[:count]
+        np.testing.assert_allclose(found, wanted[static.outputs[0]], rtol=1e-6)
+    with pytest.raises(UnsupportedModel, match="rows or columns of the image are open"):
+        opened(model_of(text.replace("6,8", "h,8") % "y = RoiAlign(x, b, i)"), {"r": (1, 9), "h": (2, 6)})
 
 
 def test_MaxRoiPool_takes_images_and_regions_of_any_size() -> None:

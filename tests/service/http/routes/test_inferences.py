@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from fastapi.testclient import TestClient
 
+from compiler.contract import Event
 from service.blobs.local import LocalBlobs
 from service.db.engine import Database
 from service.jobs.scheduling import lease
@@ -133,6 +134,26 @@ def test_what_is_not_there_or_not_allowed_is_refused(
     assert client.post(f"/inferences?artifact={artifact}&threads=0", content=b"x").status_code == 400
     benchmark = client.post("/benchmarks", json={"artifacts": [artifact]}).json()["id"]
     assert client.get(f"/inferences/{benchmark}").status_code == 404
+
+
+def test_an_output_in_pieces_is_asked_for_and_the_log_keeps_no_elements(
+    client: TestClient, db: Database, artifact: str
+) -> None:
+    path = f"/inferences?artifact={artifact}"
+    made = client.post(f"{path}&pieces=true&seed=3", content=INPUTS).json()
+    assert made["options"] == {"threads": None, "seed": 3, "pieces": True}
+    assert "pieces" not in client.post(f"{path}&pieces=false", content=INPUTS).json()["options"]
+    both = client.post(f"{path}&pieces=true&max_tokens=3", content=INPUTS)
+    assert (both.status_code, both.json()["code"]) == (400, "bad_request")
+    told = {"output": "y", "axis": 0, "first": 0, "shape": [1], "dtype": "uint8", "elements": "AA=="}
+    assert lease.heartbeat(db, run(db), [Event("piece", "run", 0.0, data=told)]) == "ok"
+    log = f"/jobs/{made['id']}/log"
+    (line,) = (one for one in client.get(f"{log}?format=json").json()["events"] if one["kind"] == "piece")
+    del told["elements"]
+    assert line["data"] == told
+    text = client.get(log).text
+    assert '"output"' in text
+    assert "AA==" not in text
 
 
 def test_a_decoder_is_told_how_to_go_on_with_a_prompt(client: TestClient, db: Database, artifact: str) -> None:

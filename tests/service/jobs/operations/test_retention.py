@@ -220,7 +220,11 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     job = runs.infer(db, owner, made, inputs, limits=UNLIMITED).job
     claim = lease.claim(db, "w", ["run:cpu"], 60)
     assert claim is not None
-    said = [CompilerEvent("tokens", "run", 0.5, data={"first": 0, "tokens": [7]}), CompilerEvent("phase", "run", 0.0)]
+    said = [
+        CompilerEvent("tokens", "run", 0.5, data={"first": 0, "tokens": [7]}),
+        CompilerEvent("piece", "run", 0.5, data={"first": 0, "elements": "AAAA"}),
+        CompilerEvent("phase", "run", 0.0),
+    ]
     assert lease.heartbeat(db, claim, said) == "ok"
     output = blobs.put_bytes(b"outputs")
     assert lease.succeed(db, claim, made=output, report={"seconds": 1.0})
@@ -239,7 +243,7 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     assert outcomes.inference(db, owner, job.id).report == {"seconds": 1.0}
     with db.read() as session:
         told = {event.kind: event.data for event in events.after(session, job.id, 0, 100)}
-    assert told["tokens"] == {}
+    assert told["tokens"] == told["piece"] == {}
     assert told["phase"]["phase"] == "run"
 
 
