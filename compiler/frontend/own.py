@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compiler.frontend.composed import OWN_REGIONS, OWN_SAMPLES
-from compiler.frontend.legalise import plain_attr
-from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.expansions.composed import OWN_REGIONS, OWN_SAMPLES
 from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
 from compiler.frontend.open.places import capacity, gathered, linear

@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from compiler.frontend.expansions.composed import batch_norm_of_batch, deform_conv, det, max_roi_pool, max_unpool, roi_align
+from compiler.frontend.expansions.composed import (
+    batch_norm_of_batch,
+    deform_conv,
+    det,
+    max_roi_pool,
+    max_unpool,
+    roi_align,
+)
 from compiler.frontend.expansions.site import Site
 from compiler.frontend.expansions.spectra import dft, stft
 from compiler.frontend.opsets.six import OPSET_SIX
