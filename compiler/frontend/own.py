@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from compiler.frontend.control.unroll import Walk
 from compiler.frontend.expansions.composed import OWN_REGIONS, OWN_SAMPLES
 from compiler.frontend.open.combine import recurrence
 from compiler.frontend.open.extent import Extent, is_open
