@@ -6,7 +6,7 @@ import difflib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from tests.pace import UNKNOWN_S, kept
 
 SOURCES = ("tilewright", "compiler", "service", "worker", "migrations", "bench")
 SUFFIXES = (".py", ".c", ".h", ".cu", ".cuh")
+FURTHER = 20
+"""The shortest of the tests that import a source only by another."""
 IMPORTED = re.compile(r"^(?:import ([\w.]+)|from ([\w.]+) import (\([^)]*\)|.*))", re.MULTILINE)
 """The module of an import, or the one from which names are, and these."""
 
@@ -129,15 +131,15 @@ def of_all(root: Path, seed: int, begin: int, count: int) -> list[Mutant]:
         if not each or not compiles((change := drawn.choice(each)).applied(text)):
             continue
         line = 1 + text.count("\n", 0, change.begin)
-        one = Mutant(change.about, file, text, change.applied(text), line, tests_near(root, file))
+        one = Mutant(change.about, file, text, change.applied(text), line, nearest(root, file))
         found.setdefault((file, one.after), one)
     return [*found.values()][begin:]
 
 
-def tests_near(root: Path, file: str) -> tuple[str, ...]:
-    """Tests of a source: its own, those that import it, the shortest first, and those of its room.
+def nearest(root: Path, file: str) -> tuple[str, ...]:
+    """Tests of a source: its own, those that import it, those of its room, and FURTHER that import who imports it.
 
-    These are all that lie in the mirrored folder, or the nearest above with any.
+    A room's are all that lie in the mirrored folder, or the nearest above with any.
     """
     folder = root / "tests" / Path(file).parent
     while not (found := sorted(folder.glob("test_*.py"))) and folder != root:
@@ -145,17 +147,24 @@ def tests_near(root: Path, file: str) -> tuple[str, ...]:
     own, below = folder / f"test_{Path(file).name}", folder / Path(file).stem
     room = [path.relative_to(root).as_posix() for path in (*found, *([below] if below.is_dir() else []))]
     seconds = kept()
-    using = sorted(importers(root).get(file, ()), key=lambda test: (seconds.get(test, UNKNOWN_S), test))
+    known = importers(root)
+
+    def shortest(files: Iterable[str]) -> list[str]:
+        tests = {one for one in files if one.startswith("tests/")}
+        return sorted(tests, key=lambda test: (seconds.get(test, UNKNOWN_S), test))
+
+    using = known.get(file, frozenset())
+    further = shortest(one for user in using for one in known.get(user, ()))[:FURTHER]
     first = [own.relative_to(root).as_posix()] if own in found else []
-    return tuple(dict.fromkeys([*first, *using, *room]))
+    return tuple(dict.fromkeys([*first, *shortest(using), *room, *further]))
 
 
 @cache
 def importers(root: Path) -> Mapping[str, frozenset[str]]:
-    """Which test files import each file of the sources by its name, by path."""
+    """Which sources and test files import each file of the sources by its name, by path."""
     known = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in sources(root)}
     using: dict[str, set[str]] = defaultdict(set)
-    for path in (root / "tests").rglob("test_*.py"):
+    for path in (*(root / "tests").rglob("test_*.py"), *(root / file for file in known.values())):
         for whole, module, names in IMPORTED.findall(path.read_text()):
             listed = [f"{module}.{name.split()[0]}" for name in re.sub(r"[()]", "", names).split(",") if name.split()]
             for name in (whole, module, *listed):

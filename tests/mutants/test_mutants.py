@@ -15,7 +15,7 @@ import pytest
 
 from tests.mutants import __main__ as tool
 from tests.mutants.fixed import FIXED
-from tests.mutants.mutant import Mutant, Stale, Wanted, mirror_of, of_all, of_room, sources
+from tests.mutants.mutant import Mutant, Stale, Wanted, importers, mirror_of, nearest, of_all, of_room, sources
 from tests.mutants.operators import changes
 from tests.mutants.tree import Fate, Tree, Unfit
 
@@ -185,6 +185,24 @@ def test_a_sample_of_all_is_drawn_by_lines_and_can_be_taken_in_slices(checkout: 
         "compiler/room/sign.py": ("tests/compiler/room/test_sign.py",),
     }
     assert sum(one.file == "worker/long.py" for one in whole) > 20  # 36 of 40 lines, but its mutants are 36 as well
+
+
+def test_tests_that_import_a_source_are_run_beside_those_of_its_room_the_shortest_first(checkout: Path) -> None:
+    (checkout / "compiler/room/user.py").write_text("from compiler.room.sign import (\n    sign,\n)\n")
+    (checkout / "tests/compiler/other").mkdir()
+    for name, text in {
+        "room/test_room": "",
+        "other/test_b": "import compiler.room.sign\n",
+        "other/test_a": "from compiler.room import sign as known\n",
+        "other/test_user": "from compiler.room.user import sign\n",
+        "other/test_none": "from compiler.room import other\n",
+    }.items():
+        (checkout / f"tests/compiler/{name}.py").write_text(text)
+    importers.cache_clear()
+    near = nearest(checkout, "compiler/room/sign.py")
+    importers.cache_clear()
+    own, *others = (Path(test).stem for test in near)
+    assert (own, others) == ("test_sign", ["test_a", "test_b", "test_room", "test_user"])
 
 
 def test_the_exit_status_says_what_became_of_the_list(

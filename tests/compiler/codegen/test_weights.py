@@ -4,8 +4,11 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
+import pytest
 
 from compiler.codegen.weights import Weights
+from compiler.forms.winograd import TransformedPanels
+from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType, Layout
 
 
@@ -59,6 +62,24 @@ def test_a_constant_without_elements_takes_no_place() -> None:
     none, one = np.ones((0, 2), np.float32), np.ones(1, np.float32)
     assert place(weights, 0, none) == place(weights, 1, one) == 0
     assert read(weights, 0, one) == one
+
+
+@pytest.mark.parametrize("first", ["filters", "panels"])
+def test_filters_of_a_transformed_form_and_panels_of_another_form_are_held_once(first: str) -> None:
+    """In either order: the second is made of the first when the program is loaded."""
+    array = np.random.default_rng(2).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    source = ((1, 0), (9, 1), (64, 9), (64, 576))
+    filters = TransformedPanels(1, 64, 64, 16, ((4, 3), (4, 3)), source)
+    packings: list[Any] = [filters, Panels((0,), 9 * 64, 64, 16, source)]
+    weights = Weights(small=True)
+    buffer: Any = Placed(0, array.ndim)
+    sizes = []
+    for packing in packings if first == "filters" else packings[::-1]:
+        weights.place(buffer, array, packing)
+        sizes.append(weights.size)
+    assert sizes[1] - sizes[0] < array.nbytes // 8, "no more than the numbers of the transform"
+    (repacking,) = weights.repackings
+    assert {repacking.held.panel, repacking.packing.panel} == {16, 64}
 
 
 def test_a_file_that_was_asked_for_holds_its_constants_in_place_of_them() -> None:

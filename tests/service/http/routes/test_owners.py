@@ -275,3 +275,5 @@ def test_an_entry_tells_who_did_what_from_where(client: TestClient) -> None:
     assert entry["key"] == client.get("/me").json()["key"]["id"]
     assert (entry["address"], entry["owner"], entry["outcome"]) == ("testclient", "ada", "done")
     assert client.get("/audit?since=2099-01-01T00:00:00Z").json()["entries"] == []
+    assert client.get("/audit", params={"object": entry["object"]}).json()["entries"] == [entry]
+    assert client.get("/audit", params={"object": "/models/other"}).json()["entries"] == []
