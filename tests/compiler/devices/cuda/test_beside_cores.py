@@ -31,7 +31,7 @@ from bench.gpu.half_hour.beside import there_and_back
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
-from compiler.steps import dividing, dividing_proof
+from compiler.steps.dividing import proof as dividing_proof, step as dividing
 dividing_proof.STREAM_SECONDS = dividing_proof.AGREE_SECONDS = 0.01
 dividing_proof.FRAMES = 6
 options = {"devices": ["cpu", "cuda:0"], "tuning_budget_s": 0}

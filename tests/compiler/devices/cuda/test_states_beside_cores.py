@@ -22,8 +22,8 @@ from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from compiler.schedule.parts.dividing import on_two_queues
-from compiler.steps import dividing, dividing_proof
-from tests.compiler.steps.test_dividing_states import OPTIONS, across
+from compiler.steps.dividing import proof as dividing_proof, step as dividing
+from tests.compiler.steps.dividing.test_step_states import OPTIONS, across
 dividing_proof.STREAM_SECONDS = dividing_proof.AGREE_SECONDS = 0.01
 dividing_proof.FRAMES = 6
 
