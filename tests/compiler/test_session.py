@@ -108,7 +108,7 @@ def test_choices_joins_and_schedules_go_by_the_same_hand_over(
 
         return watched
 
-    for module, name, at in (("choosing", "FusedCosts", 1), ("tiling", "choose_joins", 5)):
+    for module, name, at in (("choosing", "FusedCosts", 1), ("tiling.step", "choose_joins", 5)):
         path = f"compiler.steps.{module}.{name}"
         monkeypatch.setattr(
             path, watching(name, at, getattr(__import__(f"compiler.steps.{module}", fromlist=[name]), name))
