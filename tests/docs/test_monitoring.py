@@ -39,6 +39,15 @@ LABELS = {
     "http_seconds_bucket": {"method", "route", "le"},
 }
 ALERTS = yaml.safe_load((DOCS / "monitoring" / "alerts.yml").read_text())
+LEVELS = {
+    "no accepted job is lost": {"TilewrightLeasesLost": "> 3"},
+    "99.9 % of requests": {"TilewrightErrors": "> 0.001 * sum("},
+    "within 0.5 s": {"TilewrightSlow": "> 0.5"},
+    "within 15 minutes": {"TilewrightQueueOld": "> 900", "TilewrightUnserved": "sum(tilewright_workers) == 0"},
+    "every byte that is kept": {"TilewrightBlobsFaulty": "> 0"},
+    "more than half of the jobs": {"TilewrightJobsFail": "> 0.5 * sum("},
+}
+"""What each level of docs/operations.md says, and the alerts that tell of it with the number that they compare."""
 BOARD = json.loads((DOCS / "monitoring" / "dashboard.json").read_text())
 
 
@@ -93,3 +102,15 @@ def test_rules_say_what_is_wrong_and_what_to_do_and_refer_to_labels_that_they_ke
         assert {*texts} == {"summary", "description"}
         kept = {name for names in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for name in names.split(", ")}
         assert {*re.findall(r"\$labels\.(\w+)", str(texts))} <= kept
+
+
+def test_each_service_level_has_alerts_that_compare_with_its_number() -> None:
+    section = (DOCS / "operations.md").read_text().partition("## Service levels\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    expressions_of = {rule["alert"]: rule["expr"] for rule in rules()}
+    assert len(rows) == len(LEVELS)
+    for (said, alerts), row in zip(LEVELS.items(), rows, strict=True):
+        assert said in row[0], row
+        assert {*re.findall(r"`(Tilewright\w+)`", row[-1])} == {*alerts}, row
+        for alert, compared in alerts.items():
+            assert compared in expressions_of[alert], alert

@@ -19,6 +19,8 @@ THREADS = 3
 PAUSE_S = 0.2
 TIMEOUT_S = 10.0
 OPTIONS = '{"threads": 1}'
+AGAIN = (429, 503, 507)
+"""Answers that ask for another try. 429: uploads that clients gave up on still wait where the database is held up."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Clients:
                     time.sleep(PAUSE_S)
 
     def _sent(self, http: httpx.Client, wish: Wish) -> bool:
-        """Whether the service answered for good; 5xx and a broken connection are reasons to ask again."""
+        """Whether the service answered for good; else, or where the connection broke, it is asked again."""
         try:
             answer = http.post(
                 "/compile",
@@ -103,7 +105,7 @@ class Clients:
             with self._lock:
                 self.accepted.setdefault(wish.key, set()).add(uuid.UUID(answer.json()["id"]))
             return True
-        if answer.status_code not in (503, 507):
+        if answer.status_code not in AGAIN:
             with self._lock:
                 self.refused.append(f"{wish.key}: {answer.status_code} {answer.text[:500]}")
         return False

@@ -1,11 +1,11 @@
 """A system-call filter for one process and all it starts: no sockets, no tracing, no mounts, no new namespaces.
 
-Also what Landlock lets through although it reaches beyond the process: modes, owners, times and attributes of files,
-also of those that are only open to be read; System V and POSIX queues; watching what others do with files; limits,
-priorities, cores and memory of other processes; and the kernel's own settings, for a worker that root runs. And memory
-that the watch over resident memory does not see: files in memory, and shared pages that belong to no file. Locks and
-leases of files, which hold up whoever else uses them, are not given, and descriptors in messages, where nobody sees
-them, are refused.
+Also what Landlock lets through although it reaches beyond the process: the list of the host's mounts; modes, owners,
+times and attributes of files, also of those that are only open to be read; System V and POSIX queues; watching what
+others do with files; limits, priorities, cores and memory of other processes; and the kernel's own settings, for a
+worker that root runs. And memory that the watch over resident memory does not see: files in memory, and shared pages
+that belong to no file. Locks and leases of files, which hold up whoever else uses them, are not given, and descriptors
+in messages, where nobody sees them, are refused.
 
 A list of what is refused, not of what is allowed: compilers and numpy use too much of the kernel for the
 latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries
@@ -46,6 +46,8 @@ _REFUSED: Mapping[str, tuple[int | None, int | None]] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
     "unshare": (272, 97),
     "setns": (308, 268),
     "bpf": (321, 280),

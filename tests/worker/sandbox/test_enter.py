@@ -141,6 +141,8 @@ print(json.dumps({
     "net_folder": attempt(lambda: os.listdir("/proc/self/net")),
     "net_settings": attempt(lambda: os.listdir("/proc/sys/net")),
     "mounts": attempt(lambda: Path("/proc/self/mountinfo").read_bytes()),
+    "listed_mounts": attempt(lambda: call(458, 0, 0, 0, 0)),
+    "told_mount": attempt(lambda: call(457, 0, 0, 0, 0)),
     "sys_net": attempt(lambda: os.listdir("/sys/class/net")),
     "sys_block": attempt(lambda: os.listdir("/sys/block")),
     "sys": attempt(lambda: os.listdir("/sys")),
@@ -383,6 +385,10 @@ def filtered(inside: dict[str, Any]) -> dict[str, Any]:
 def test_there_is_no_network(filtered: dict[str, Any]) -> None:
     assert filtered["tcp"] == "EPERM"
     assert filtered["unix"] == "EPERM"
+
+
+def test_the_kernel_lists_no_mounts_of_the_host(filtered: dict[str, Any]) -> None:
+    assert (filtered["listed_mounts"], filtered["told_mount"]) == ("EPERM", "EPERM")
 
 
 def test_files_cannot_be_changed_that_cannot_be_opened_or_only_to_be_read(filtered: dict[str, Any]) -> None:

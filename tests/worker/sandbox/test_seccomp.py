@@ -13,8 +13,8 @@ from worker.sandbox import seccomp
 
 _REFUSED = """
     socket connect ptrace process_vm_readv process_vm_writev pidfd_getfd io_uring_setup
-    mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr unshare setns
-    bpf userfaultfd perf_event_open add_key request_key keyctl open_by_handle_at
+    mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr statmount
+    listmount unshare setns bpf userfaultfd perf_event_open add_key request_key keyctl open_by_handle_at
     init_module finit_module delete_module kexec_load reboot swapon swapoff settimeofday clock_settime
     chmod fchmodat2 chown lchown fchown fchownat setxattr lsetxattr removexattr lremovexattr truncate
     fchmod fsetxattr fremovexattr setxattrat removexattrat file_setattr utime utimes futimesat utimensat
