@@ -57,6 +57,7 @@ WITHOUT_CASES = {
     "PadOutside",
     "QLinearConv",
     "RandomBits",
+    "SamplesOfRegions",
     "SelectBoxes",
     "Toeplitz",
 }
