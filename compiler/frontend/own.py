@@ -109,12 +109,10 @@ def largest_of_regions(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
 
 
 def samples_of_regions(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
-    """Samples of bins within images, whose regions may be an open number, in a definition of the compiler's own."""
+    """Samples of bins within images, whose number and size may be open, in a definition of the compiler's own."""
     if scope.named:
         raise Unsupported("ONNX has no such operator", "export without it")
     site = OpenSite(walk.values, SAMPLED, ids, {}, 1)
-    if is_open(site.shape()[2:]):
-        raise Unsupported("rows or columns of the image are open", "bind them to numbers")
     shape = (site.shape(1)[0], site.shape()[1], site.shape(2)[1], site.shape(3)[1])
     found = walk.values.node(SAMPLED, ids, {name: plain_attr(name, value) for name, value in call.attrs.items()})
     return (walk.values.settled(found, shape) if is_open(shape) else found,)

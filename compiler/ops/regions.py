@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.ir.expr import Cast, Expr, Load, Position, Where
+from compiler.ir.expr import Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
@@ -67,20 +67,23 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
     # rows, then columns; a region says its columns first
     coordinates = [_coordinate(node, edge(1 - side), edge(3 - side), bins[side], steps[side]) for side in range(2)]
     average = _average(node)
-    value = _sample(x, (image, Index.of(channel)), coordinates, 1 / count**2 if average else None)
+    extents = [number(extent, kind) for extent in x.dims[2:]]
+    value = _sample(x, (image, Index.of(channel)), coordinates, extents, 1 / count**2 if average else None)
     store = Store("y0", tuple(Index.of(axis) for axis in (region, channel, *bins)))
     block = Block((), (value,), (store,), steps, "sum" if average else "max", kind)
     shared = (region, channel, *bins)
     return Kernel("RoiAlign", input_slots(types), output_slots(outs), (block,), shared=shared)
 
 
-def _sample(x: TensorType, plane: tuple[Index, ...], coordinates: Sequence[Expr], share: float | None) -> Expr:
+def _sample(
+    x: TensorType, plane: tuple[Index, ...], coordinates: Sequence[Expr], extents: Sequence[Expr], share: float | None
+) -> Expr:
     """A sample of slot x0 between four elements, 0 outside the image: times a share, or (None) the largest part."""
     kind = coordinates[0].dtype
-    taps = [_neighbours(one, extent) for one, extent in zip(coordinates, x.dims[2:], strict=True)]
+    taps = [_neighbours(*each) for each in zip(coordinates, extents, x.dims[2:], strict=True)]
     misses: list[Expr] = []
-    for coordinate, extent in zip(coordinates, x.dims[2:], strict=True):
-        misses += [call("lt", coordinate, number(-1, kind)), call("gt", coordinate, number(extent, kind))]
+    for coordinate, extent in zip(coordinates, extents, strict=True):
+        misses += [call("lt", coordinate, number(-1, kind)), call("gt", coordinate, extent)]
     parts = [
         chain("mul", (row_weight, column_weight, cast(Load("x0", (*plane, row, column), x.dtype), kind)))
         for row, row_weight in taps[0]
@@ -104,16 +107,22 @@ def _coordinate(node: Node, first: Expr, last: Expr, place: Axis, step: Axis) ->
     return call("add", begin, call("div", call("mul", inside, each), number(step.extent, kind)))
 
 
-def _neighbours(coordinate: Expr, extent: int) -> list[tuple[Index, Expr]]:
-    """The two elements beside a coordinate, which is moved into the image first, with their weights."""
+def _neighbours(coordinate: Expr, extent: Expr, most: int) -> list[tuple[Index, Expr]]:
+    """The two elements beside a coordinate, which is moved into the image first, with their weights.
+
+    most  elements that there are in memory
+    """
     kind = coordinate.dtype
-    moved = call("min", call("max", coordinate, number(0, kind)), number(extent - 1, kind))
+    last: Expr = number(most - 1, kind)
+    if not isinstance(extent, Const):
+        last = call("min", call("max", call("sub", extent, number(1, kind)), number(0, kind)), last)
+    moved = call("min", call("max", coordinate, number(0, kind)), last)
     low = call("floor", moved)
     part = call("sub", moved, low)
     found = []
     for offset, weight in ((0, call("sub", number(1, kind), part)), (1, part)):
-        place = call("min", call("add", low, number(offset, kind)), number(extent - 1, kind))
-        found.append((Index.of(Indirect(Cast(place, DType.I64, saturate=True), 0, extent - 1)), weight))
+        place = call("min", call("add", low, number(offset, kind)), last)
+        found.append((Index.of(Indirect(Cast(place, DType.I64, saturate=True), 0, most - 1)), weight))
     return found
 
 
@@ -218,7 +227,7 @@ def _infer_sampled(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, images, rows, columns, *places = (given(types, position) for position in range(6))
     _average(node)
     fits = all(
-        count.rank == 2 and count.shape[0] == images.shape[0] and place.shape == (*count.shape, 2)
+        count.rank == 2 and count.shape[0] == images.shape[0] and place.shape == (*count.shape, 3)
         for count, place in zip((rows, columns), places, strict=True)
     )
     kinds = [one.dtype for one in (images, rows, columns)], [one.dtype for one in places]
@@ -233,15 +242,16 @@ def _define_sampled(node: Node, types: Types, outs: tuple[TensorType, ...]) -> K
     x, images = given(types, 0), given(types, 1)
     region, channel, *bins = (Axis(name, extent) for name, extent in zip("rcpq", outs[0].dims, strict=True))
     steps = [Axis(name, most_samples(extent)) for name, extent in zip("yx", x.dims[2:], strict=True)]
-    coordinates, inside = [], []
+    coordinates, extents, inside = [], [], []
     for bin, step, count, place in zip(bins, steps, ("x2", "x3"), ("x4", "x5"), strict=True):
-        first, each = (Load(place, (*at((region, bin)), Index.of(part)), x.dtype) for part in (0, 1))
+        first, each, extent = (Load(place, (*at((region, bin)), Index.of(part)), x.dtype) for part in range(3))
+        extents.append(extent)
         here = Position(Index.of(step))
         coordinates.append(call("add", first, call("mul", cast(here, x.dtype), each)))
         inside.append(call("lt", here, Load(count, at((region, bin)), DType.I64)))
     image = selected(Load("x1", (Index.of(region),), images.dtype), x.dims[0])
     average = _average(node)
-    sample = _sample(x, (image, Index.of(channel)), coordinates, 1 if average else None)
+    sample = _sample(x, (image, Index.of(channel)), coordinates, extents, 1 if average else None)
     value = Where(chain("and", inside), sample, number(0 if average else -np.inf, x.dtype))
     shared = (region, channel, *bins)
     monoid = "sum" if average else "max"
@@ -261,12 +271,12 @@ def _reference_sampled(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         for count, place, extent in ((rows[region, i], tops[region, i], x.shape[2]),
                                      (columns[region, j], lefts[region, j], x.shape[3])):  # fmt: skip
             where = place[0] + np.arange(min(int(count), most_samples(extent)), like=x) * place[1]
-            near = np.clip(where, 0, extent - 1)
+            near = np.clip(where, 0, place[2] - 1)
             low = np.floor(near).astype(np.int64)
             pair = np.zeros((len(where), 2, extent), x.dtype)
             pair[np.arange(len(where)), 0, low] = 1 - (near - low)
-            pair[np.arange(len(where)), 1, np.minimum(low + 1, extent - 1)] = near - low
-            weights.append(pair * ((where >= -1) & (where <= extent))[:, None, None])
+            pair[np.arange(len(where)), 1, np.minimum(low + 1, int(place[2]) - 1)] += near - low
+            weights.append(pair * ((where >= -1) & (where <= place[2]))[:, None, None])
         if len(weights[0]) and len(weights[1]):
             parts = np.einsum("yah,xbw,chw->cyxab", *weights, x[images[region]], optimize=True)
             parts = parts.reshape(*parts.shape[:3], 4)
@@ -286,4 +296,5 @@ outside the image being none. A kernel's loops end where the rectangle does.
 
 `SamplesOfRegions(x, images, rows, columns, tops, lefts)`, `mode` avg or max: the sum of samples, or the largest part of
 one. Of x in f32 or f64, with rows [R, P] and columns [R, Q] samples of a bin in i64, `most_samples` at most. tops
-[R, P, 2] and lefts [R, Q, 2] say where the first lies and how far they are apart; outside the image a sample is 0."""
+[R, P, 3] and lefts [R, Q, 3] say where the first lies, how far they are apart, and how many rows or columns an image
+has, beyond which a sample is 0."""

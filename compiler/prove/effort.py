@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
-from compiler.ir.expr import Apply, Expr
+from compiler.forms.key_bounds import bound_along
+from compiler.ir.expr import Apply, Expr, Where, conjuncts
 from compiler.ir.graph import Graph, Node
+from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine
 from compiler.ir.region import WHILE, Loop
 from compiler.ir.tensor import TensorType
@@ -32,6 +34,8 @@ SORT_S = 1e-7
 """Of an element that a routine sorts."""
 UNKNOWN_TURNS = 100
 """Iterations that a loop without a bound is taken to run."""
+UNKNOWN_PLACES = 16
+"""Places of an axis, such as the rows of a region, that data are taken to leave of more."""
 WIDE = 8
 """Bytes of a float in the reference."""
 TEMPORARIES = 2
@@ -95,12 +99,28 @@ def _seconds_and_points(
     if isinstance(kernel, Routine):
         return NODE_S + SORT_S * elements, elements
     steps = prod(axis.extent for axis in kernel.sequential) if kernel.sequential else 0
-    blocks = sum(_points(kernel, block) * _point_seconds(block) for block in kernel.blocks)
+    blocks = sum(_visited(kernel, block) * _point_seconds(block) for block in kernel.blocks)
     return NODE_S + STEP_S * steps + ELEMENT_S * elements + blocks, max(_points(kernel, one) for one in kernel.blocks)
 
 
 def _points(kernel: Kernel, block: Block) -> int:
     return prod(axis.extent for axis in (*kernel.shared, *block.axes, *block.reduction))
+
+
+def _visited(kernel: Kernel, block: Block) -> int:
+    """Its points, of axes that end at a number that is read UNKNOWN_PLACES at most."""
+    ended = _ended_by_data(block)
+    return prod(
+        min(axis.extent, UNKNOWN_PLACES) if axis in ended else axis.extent
+        for axis in (*kernel.shared, *block.axes, *block.reduction)
+    )
+
+
+def _ended_by_data(block: Block) -> set[Axis]:
+    """The axes of a reduction beyond whose ends, which data say, a point changes nothing."""
+    parts = [part for one in block.values if isinstance(one, Where) for part in conjuncts(one.condition)]
+    bounds = ((axis, bound_along(part, axis)) for part in parts for axis in block.reduction)
+    return {axis for axis, bound in bounds if bound is not None and bound.is_end and bound.limit.loads}
 
 
 def _point_seconds(block: Block) -> float:

@@ -50,7 +50,7 @@ def roi_align(site: Site) -> Expansion | None:
     ends = call("Sub", ends, real(0.5 if half == "half_pixel" else 0.0))
 
     def along(side: int) -> tuple[str, str, str, str]:
-        """Of rows or columns: samples near the image [R, bins], their places [R, bins, 2], all [R, 1], any missed."""
+        """Of rows or columns: samples near the image [R, bins], their places [R, bins, 3], all [R, 1], any missed."""
         bins = site.integer(("output_height", "output_width")[side], 1)
         first, last = (call("Gather", ends, ints(position - side), axis=1) for position in (1, 3))
         size = call("Sub", last, first)
@@ -71,8 +71,8 @@ def roi_align(site: Site) -> Expansion | None:
         past = call("Add", call("Floor", sample_at(extent)), real(2))
         count = call("Sub", call("Min", call("Max", past, low), samples), low)
         where = call("Add", begin, call("Mul", call("Add", low, real(0.5)), apart))
-        apart = call("Expand", apart, call("Shape", where))
-        places = call("Concat", *(call("Unsqueeze", one, ints(2)) for one in (where, apart)), axis=2)
+        all_alike = (call("Expand", one, call("Shape", where)) for one in (apart, extent))
+        places = call("Concat", *(call("Unsqueeze", one, ints(2)) for one in (where, *all_alike)), axis=2)
         missed = call("Less", count, call("Max", samples, real(1)))
         return call("Cast", count, to=CODES[DType.I64]), places, samples, missed
 

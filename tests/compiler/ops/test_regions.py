@@ -91,14 +91,19 @@ def test_ends_that_do_not_fit_are_refused(x: np.ndarray, rows: np.ndarray, said:
 
 
 def samples(dtype: Any = np.float32) -> list[np.ndarray]:
-    """Images, whose each bin is in, and of each bin how many samples there are, where they begin, how far apart."""
+    """Images of 5 rows, whose each bin is in, and of each bin how many samples there are, and where they lie."""
     random = np.random.default_rng(11)
     counts = [random.integers(-1, most_samples(size) + 1, (4, bins)) for size, bins in ((6, 2), (8, 3))]
     places = [
-        np.stack([random.uniform(-3, size, (4, bins)), random.uniform(0.5, 1, (4, bins))], 2).astype(dtype)
-        for size, bins in ((6, 2), (8, 3))
+        np.stack([random.uniform(-3, size, (4, bins)), random.uniform(0.5, 1, (4, bins)), np.full((4, bins), size)], 2)
+        for size, bins in ((5, 2), (8, 3))
     ]
-    return [normal(7, 2, 3, 6, 8).astype(dtype), np.array([0, -1, 1, 0]), *counts, *places]
+    return [
+        normal(7, 2, 3, 6, 8).astype(dtype),
+        np.array([0, -1, 1, 0]),
+        *counts,
+        *(one.astype(dtype) for one in places),
+    ]
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
@@ -112,11 +117,11 @@ def test_samples_of_bins_are_those_of_their_places(mode: str, dtype: Any) -> Non
         parts = [[0.0] * 4] if mode == "avg" else [[-np.inf]]
         for i, j in np.ndindex(max(int(rows[r, p]), 0), max(int(columns[r, q]), 0)):
             y, z = tops[r, p, 0] + i * tops[r, p, 1], lefts[r, q, 0] + j * lefts[r, q, 1]
-            if not (-1 <= y <= 6 and -1 <= z <= 8):
+            if not (-1 <= y <= 5 and -1 <= z <= 8):
                 parts.append([0.0])
                 continue
-            y, z = min(max(y, 0), 5), min(max(z, 0), 7)
-            near = [(k, m) for k in (int(y), min(int(y) + 1, 5)) for m in (int(z), min(int(z) + 1, 7))]
+            y, z = min(max(y, 0), 4), min(max(z, 0), 7)
+            near = [(k, m) for k in (int(y), min(int(y) + 1, 4)) for m in (int(z), min(int(z) + 1, 7))]
             weights = np.outer([1 - y % 1, y % 1], [1 - z % 1, z % 1]).reshape(4)
             parts.append([float(w * x[images[r], c, k, m]) for w, (k, m) in zip(weights, near, strict=True)])
         wanted = sum(map(sum, parts)) if mode == "avg" else max(map(max, parts))

@@ -75,3 +75,18 @@ def test_a_graph_without_nodes_takes_nothing() -> None:
     effort = reference_effort(parse_graph("graph(%0: f32[3]) -> (%0)"))
     assert (effort.seconds, effort.slowest, effort.before()) == (0.0, None, ())
     assert effort.bytes == 2 * np.dtype(np.float32).itemsize * 3
+
+
+def test_rows_and_columns_of_regions_are_as_many_as_data_leave() -> None:
+    """Of an image of 100 x 100 no region is taken to have more than 16 x 16 places in a bin; of one of 10 x 10, all."""
+
+    def seconds(size: int) -> float:
+        ends = "%2: i64[4, 7, 2], %3: i64[4, 7, 2]"
+        return reference_effort(
+            parse_graph(f"""graph(%0: f32[1, 8, {size}, {size}], %1: i64[4], {ends}) -> (%4)
+  %4: f32[4, 8, 7, 7] = MaxOfRegions(%0, %1, %2, %3) from "regions"
+""")
+        ).node_s[0]
+
+    assert 2 < seconds(100) / seconds(10) < 3
+    assert seconds(100) / seconds(50) < 1.1

@@ -10,6 +10,7 @@ import pytest
 
 from compiler.contract import Event
 from worker import limits
+from worker.attempt import supervise as supervising
 from worker.attempt.supervise import Ending, supervise
 from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
@@ -257,6 +258,30 @@ def test_garbage_on_the_pipe_is_a_crash(attend: Attend, garbage: str) -> None:
     ending = attend(f"{garbage}\nos._exit(0)")
     assert ending.problem["code"] == "compiler_crashed"
     assert "not a message" in ending.problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "is_taken"),
+    [
+        ("piece", supervising.MAX_PIECE - 40, True),
+        ("piece", supervising.MAX_PIECE, False),
+        ("notice", supervising.MAX_PIECE - 40, False),
+    ],
+)
+def test_a_piece_has_more_data_than_other_events_and_not_without_end(
+    attend: Attend, kind: str, size: int, is_taken: bool
+) -> None:
+    seen: list[Event] = []
+    ending = attend(f'event("run", 0.0, "{kind}", data={{"elements": "A" * {size}}})\nsucceed()', seen=seen)
+    assert (ending.kind == "report", len(seen)) == (is_taken, is_taken)
+
+
+def test_pieces_of_one_job_are_limited_in_all(attend: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervising, "MAX_PIECES", 250)
+    seen: list[Event] = []
+    ending = attend('for at in range(9): event("run", 0.0, "piece", data={"elements": "A" * 80})\nsucceed()', seen=seen)
+    assert ending.problem["code"] == "compiler_crashed"
+    assert len(seen) == 2
 
 
 def test_a_child_that_closes_its_pipe_without_a_word_does_not_hang_the_worker(attend: Attend) -> None:

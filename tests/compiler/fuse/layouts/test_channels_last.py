@@ -71,6 +71,10 @@ def test_images_of_which_regions_are_taken_lie_channels_last() -> None:
     graph = s.graph(s("Relu", s("MaxOfRegions", image, s.x(3, dtype=DType.I64), ends, ends)))
     layouts = choose_layouts(graph, frozenset())
     assert {layouts.get(value) for op in ("Relu", "MaxOfRegions") for value in made_by(graph, op)[:1]} == {LAST}
+    regions, images = s.x(3, 4), s.x(3, dtype=DType.I64)
+    graph = s.graph(s("Relu", s("RoiAlign", s("Relu", s.x(1, 8, 6, 6)), regions, images, sampling_ratio=2)))
+    layouts = choose_layouts(graph, frozenset())
+    assert {layouts.get(value) for op in ("Relu", "RoiAlign") for value in made_by(graph, op)[:1]} == {LAST}
 
 
 @pytest.mark.parametrize("op", ["MatMul", "MatMulInteger"])
