@@ -88,8 +88,9 @@ def held(files: Files, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def compiled(model: Path, options: Any = None) -> Path:
         assert go.wait(GUARD_S)
         made = local.kept(model, options)
-        made.write_bytes(files.of[files.open if "open" in model.name else files.fixed].read_bytes())
-        return made
+        written = made.with_suffix(f".{threading.get_ident()}")  # whole at once, as the cache's own files are
+        written.write_bytes(files.of[files.open if "open" in model.name else files.fixed].read_bytes())
+        return written.replace(made)
 
     monkeypatch.setattr(local, "compiled", compiled)
     return go.set

@@ -132,7 +132,8 @@ class _Files:
         except (KeyError, FileNotFoundError):
             raise self._missing(name) from None
         except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as reason:
-            raise ArtifactError(f"{name} in {self.path} cannot be read: {reason}", "download it again") from reason
+            said = str(reason) or "the file ends before it"  # an EOFError has no words
+            raise ArtifactError(f"{name} in {self.path} cannot be read: {said}", "download it again") from reason
 
     def _compare(self, name: str, size: int, digest: Any) -> None:
         promised = self.manifest.get("files", {}).get(name)
