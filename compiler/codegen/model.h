@@ -68,6 +68,9 @@ void *tw_share(void *pool, int threads);
  * the process has cores. At any time, from any thread, amid runs too: threads that are too many have ended when it returns, each after its
  * lane of a run; of those that lack, the next run starts its own. Of models on CPUs, since version 3; older libraries lack it. */
 int tw_set_threads(int threads);
+/* Fills with a byte the memory that the next run of this instance takes, so that a result of what no kernel wrote shows: of 255 each float
+ * is NaN. No other instance may run at the time. Of models on CPUs, since version 3; older libraries lack it. */
+int tw_poison(tw_instance *instance, int byte);
 const char *tw_last_error(void);
 
 #ifdef __cplusplus

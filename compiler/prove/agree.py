@@ -204,16 +204,13 @@ def agree(
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
     beside: tuple[BesideFloat32, ...] = ()
-    ways = model_runner, *others
-    for number, (name, inputs) in enumerate(_cases(graph, seed, samples or {}, shapes, known)):
+    for name, inputs in _cases(graph, seed, samples or {}, shapes, known):
         is_needed = name in certain or (name in FURTHER and unshown)
         if each and not is_needed and time.monotonic() >= end:
             each.append(Case(name, (), Why.SKIPPED))
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
-        # Each is the first in turn: what it fails to write is then of other inputs, not what another wrote of these.
-        first = number % len(ways)
-        runners = {way: ways[way] for way in (*range(first, len(ways)), *range(first))}
+        runners = model_runner, *others
         try:
             noise = Noise(bits, DEFAULT_TOLERANCE[precision], granted=tolerance is None)
             found = _judge(runners, graph, shapes, evaluate, inputs, accepted, noise)
@@ -335,7 +332,7 @@ class Noise:
 
 
 def _judge(
-    runners: Mapping[int, ModelRunner],
+    runners: Sequence[ModelRunner],
     graph: Graph,
     shapes: OpenShapes | None,
     evaluate: Evaluate,
@@ -343,7 +340,7 @@ def _judge(
     accepted: float,
     noise: Noise,
 ) -> _Verdict | Why:
-    """The verdict on one case, or why it shows nothing. `runners` are the ways in the order in which they run.
+    """The verdict on one case, or why it shows nothing.
 
     The model overflows in its own precision, gives no finite number, or is so badly conditioned there that rounding
     alone exceeds what may be granted. An output shows what the program computes where it has an element and one of
@@ -361,15 +358,15 @@ def _judge(
     why = None if all(shown) else Why.EMPTY if any(empty) else Why.NOT_FINITE
     decided = tuple(named(value) for value, is_shown in zip(outputs, shown, strict=True) if is_shown)
     given = [inputs[value] for value in graph.inputs]
-    found_by = {}
+    small: list[dict[int, np.ndarray]] = []
+    each = []
     decisions: Decisions = {}
     verdict = partial(_Verdict, decided=decided, why=why, decisions=decisions)
-    for way, run in runners.items():
-        got = found_by[way] = list(run(given))
+    for run in runners:
+        got = list(run(given))
+        each.append(_of_any_shape(got, want, outputs))
         count_decisions(decisions, outputs, got, want)
-    each = [_of_any_shape(found_by[way], want, outputs) for way in sorted(found_by)]
-    is_small = [at for at, value in enumerate(outputs) if value.type.dtype.is_small]
-    small = [{at: found_by[way][at] for at in is_small} for way in sorted(found_by)]
+        small.append({at: got[at] for at, value in enumerate(outputs) if value.type.dtype.is_small})
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
     beyond = [
@@ -388,7 +385,7 @@ def _judge(
     if not noise.granted and all(math.isfinite(errors[at].max_relative) for at in beyond):
         return verdict(errors, False, accepted, furthest=furthest)
     granted = [accepted] * len(outputs)
-    for own in _noise(graph, shapes, evaluate, inputs, noise, want, outputs):
+    for own in rounding_errors(graph, shapes, evaluate, inputs, noise, want, outputs):
         if not all(math.isfinite(own[at]) for at in beyond):
             return Why.ROUNDING
         for at in beyond if noise.granted else ():
@@ -422,7 +419,7 @@ def named(value: Value) -> str:
     return value.name or f"%{value.id}"
 
 
-def _noise(
+def rounding_errors(
     graph: Graph,
     shapes: OpenShapes | None,
     evaluate: Evaluate,

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any, NoReturn
 
 import numpy as np
 
-from compiler.contract import CompileOptions, LayerError, SizeReport
+from compiler.contract import CompileOptions, LayerError, SizeReport, kinds
 from compiler.errors import Disagreement, InputsError, Unverified
 from compiler.frontend import Loaded
 from compiler.frontend.ragged import Texts
@@ -26,10 +26,23 @@ from compiler.ir.plans.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
-from compiler.prove.agree import LARGEST, Agreement, Known, ModelRunner, Why, agree, merged
+from compiler.prove.agree import (
+    DEFAULT_TOLERANCE,
+    LARGEST,
+    MANTISSA,
+    Agreement,
+    Known,
+    ModelRunner,
+    Noise,
+    Why,
+    agree,
+    default_tolerance,
+    merged,
+)
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import PLAN_FAULT, bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
+from compiler.prove.foretold import EVALUATIONS, foretold
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.reference import evaluate_graph
 from compiler.prove.samples import Sample
@@ -63,6 +76,8 @@ LAYERS_MOST_S, LAYERS_MOST_BYTES = 5.0, 2 << 30
 """Of one evaluation of the reference, above which it is not."""
 
 
+FORETOLD_S = 30.0
+"""Of evaluations of the reference in all, up to which a program that does not run here gets its probe from them."""
 LENGTH = 32
 """Of caches that grow, for which the program is judged by the model as it is for that length."""
 
@@ -130,7 +145,7 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
     options = session.options
     runner = session.backend.runner
     if runner is None or front.opened.effort is None:
-        return Proof(None, 0.0)
+        return Proof(None, 0.0, probe=_foretold(session, front, built))
     end = time.monotonic() + AGREE_SECONDS
     with ExitStack() as opened:
         models = [
@@ -189,6 +204,22 @@ def _probe(case: Case, drawn: Drawn, decided: Sequence[str], tolerance: float) -
     want = cut(case.graph, case.shapes, known.found)
     probe = with_bands(rule, own_outputs(case.graph, case.shapes), want, decided, tolerance)
     return probe if any(probe["outputs"]) else {}
+
+
+def _foretold(session: Session, front: Front, built: Built) -> Mapping[str, Any]:
+    """The probe of an artifact that does not run here; empty where the reference takes too long, or leaves it open."""
+    graph, options = front.opened.loaded.graph, session.options
+    case = next(_cases(front, options, reference_effort(graph)))
+    too_long = EVALUATIONS * case.effort.seconds > FORETOLD_S or case.effort.bytes > LAYERS_MOST_BYTES
+    if too_long or kinds.of(options.target).browser:
+        return {}
+    drawn = _drawn(session, front, built, case, lambda: None)
+    if drawn is None:
+        return {}
+    accepted = default_tolerance(case.graph, options.arithmetic) if options.tolerance is None else options.tolerance
+    noise = Noise(MANTISSA.get(options.arithmetic, 0), DEFAULT_TOLERANCE[options.arithmetic], granted=True)
+    evaluate = partial(evaluate_graph, case.graph, operators=OPERATORS)
+    return _probe(case, drawn, *foretold(case.graph, case.shapes, evaluate, drawn[1], accepted, noise))
 
 
 def _demand_shown(session: Session, built: Built, agreement: Agreement) -> None:
@@ -339,7 +370,7 @@ def _judged(
 ) -> tuple[Case, Agreement]:
     """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
-    ways = [in_declared_types(model.run_flat, case) for model in models]
+    ways = [in_declared_types(_poisoned(model), case) for model in models]
     carrying = [model for model in models if model.carried and not (case.fixed or case.room)]
     runs = [runs_in_a_row(model, case.graph, case.samples, front.found) for model in carrying]
     count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(case.effort.seconds, 1e-9))))
@@ -452,6 +483,11 @@ class Progress:
             self._shown = done
             evaluation = f", evaluation {self._evaluation}" if self._evaluation > 1 else ""
             self.trace.progress(done, f"float64 reference: {100 * done:.0f}% of about {whole:.0f} s{evaluation}")
+
+
+def _poisoned(model: Model) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Runs in whose memory nothing is left of another: what a kernel fails to write is NaN and no right result."""
+    return lambda inputs: model.run_flat(inputs, model.poison())
 
 
 def in_declared_types(run_flat: Callable[[Sequence[Any]], Sequence[Any]], case: Case) -> ModelRunner:

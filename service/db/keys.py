@@ -40,6 +40,13 @@ def by_id(session: Session, key_id: uuid.UUID) -> ApiKey | None:
     return session.get(ApiKey, key_id)
 
 
+def is_valid(session: Session, key_id: uuid.UUID) -> bool:
+    """Whether the key is let in at this moment, and its owner too."""
+    standing = (ApiKey.revoked_at.is_(None), Owner.deleted_at.is_(None), Owner.suspended_at.is_(None))
+    query = sa.select(ApiKey.id).join(Owner, Owner.id == ApiKey.owner_id).where(ApiKey.id == key_id, *standing)
+    return session.scalar(query.where(_lasting())) is not None
+
+
 def page(session: Session, owner_id: uuid.UUID, *, before: uuid.UUID | None, limit: int) -> Sequence[ApiKey]:
     """The owner's keys, newest first, older than `before`."""
     query = sa.select(ApiKey).where(ApiKey.owner_id == owner_id)
@@ -87,8 +94,7 @@ def make(
 
 def valid(session: Session, owner_id: uuid.UUID) -> int:
     """How many keys of an owner are let in."""
-    lasting = sa.or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > clock())
-    mine = (ApiKey.owner_id == owner_id, ApiKey.revoked_at.is_(None), lasting)
+    mine = (ApiKey.owner_id == owner_id, ApiKey.revoked_at.is_(None), _lasting())
     return session.scalar(sa.select(sa.func.count()).select_from(ApiKey).where(*mine)) or 0
 
 
@@ -127,3 +133,7 @@ def used(session: Session, ages_s: Mapping[uuid.UUID, float]) -> None:
         update = sa.update(ApiKey).where(ApiKey.id == key_id)
         update = update.where(sa.or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < at)).values(last_used_at=at)
         session.execute(update.execution_options(synchronize_session=False))
+
+
+def _lasting() -> sa.ColumnElement[bool]:
+    return sa.or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > clock())

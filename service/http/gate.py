@@ -39,6 +39,8 @@ DIRECT = "tilewright_direct"
 TERMS = "tilewright_terms"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 OF_BODY = (b"content-length", b"transfer-encoding")
+NEVER_REMEMBERED = frozenset({"keys", "admin"})
+"""Scopes of requests whose key is looked up each time: what these change outlasts the moment a key is remembered."""
 
 
 def direct(how: Direct) -> Callable[[Endpoint], Endpoint]:
@@ -146,7 +148,7 @@ async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Map
     """
     key = carried(scope)
     shared = key.startswith(share_links.PREFIX)
-    caller = None if shared else here.door.remembered(key)
+    caller = None if shared or demands in NEVER_REMEMBERED else here.door.remembered(key)
     connection = connection_of(scope)
     if caller is None:
         pool = here.pools.keys if here.door.knows(key) else here.pools.strangers

@@ -5,7 +5,7 @@ make mutants ARGS='--only seccomp --only races'       those of the list whose na
 make mutants ARGS='--room compiler/fuse --seed 7'     a sample of all changes that may be made in a room, run by its
                                                       tests
 make mutants ARGS='--all --seed 7 --from 40'          a slice of a sample of all sources, run by what `make test` has
-                                                      of each one's room
+                                                      of each one's room, and by tests that import it
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--count", type=int, default=20, help="how many there are in the sample")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds that tests may take")
+    parser.add_argument(
+        "--minutes", type=float, default=3.0, help="with --all: in which tests begin, the shortest first"
+    )
     parser.add_argument("--json", action="store_true", help="print what became of each as JSON")
     chosen = parser.parse_args(arguments)
     stale: list[str] = []
@@ -54,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     except FileNotFoundError as reason:
         print(reason, file=sys.stderr)
         return 2
-    fates = judged(mutants, chosen.timeout, "not exhaustive" if chosen.all else "")
+    choice = ("-m", "not exhaustive", "--minutes", str(chosen.minutes)) if chosen.all else ()
+    fates = judged(mutants, chosen.timeout, choice)
     print(as_json(fates, stale) if chosen.json else as_text(fates, stale))
     ends = {fate for _, fate in fates}
     if stale or (Fate.SURVIVED in ends and not chosen.room and not chosen.all):
@@ -84,12 +88,12 @@ def sampled(room: str, tests: Sequence[str], seed: int, count: int, root: Path =
     return [mutants[one] for one in sorted(at)]
 
 
-def judged(mutants: Sequence[Mutant], timeout_s: float, marks: str = "") -> list[tuple[Mutant, Fate]]:
+def judged(mutants: Sequence[Mutant], timeout_s: float, choice: tuple[str, ...] = ()) -> list[tuple[Mutant, Fate]]:
     """What became of each, in a copy of the checkout."""
     fates: list[tuple[Mutant, Fate]] = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tw-mutants-") as folder:
-        tree = Tree.copied(ROOT, Path(folder), timeout_s, marks)
+        tree = Tree.copied(ROOT, Path(folder), timeout_s, choice)
         for number, mutant in enumerate(mutants, 1):
             try:
                 fates.append((mutant, tree.fate(mutant)))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from tests.mutants.operators import changes
+from tests.mutants.operators import Change, changes, compiles, drafts
+from tests.pace import UNKNOWN_S, kept
 
 SOURCES = ("tilewright", "compiler", "service", "worker", "migrations", "bench")
 SUFFIXES = (".py", ".c", ".h", ".cu", ".cuh")
+IMPORTED = re.compile(r"^(?:import ([\w.]+)|from ([\w.]+) import (\([^)]*\)|.*))", re.MULTILINE)
+"""The module of an import, or the one from which names are, and these."""
 
 
 class Stale(Exception):
@@ -115,13 +121,13 @@ def of_all(root: Path, seed: int, begin: int, count: int) -> list[Mutant]:
     """
     texts = {file: (root / file).read_text() for file in sources(root) if file.endswith(".py")}
     files, lines = [*texts], [text.count("\n") for text in texts.values()]
-    drawn, found = random.Random(seed), dict[tuple[str, str], Mutant]()
+    drawn, known, found = random.Random(seed), dict[str, list[Change]](), dict[tuple[str, str], Mutant]()
     while len(found) < begin + count:
         (file,) = drawn.choices(files, lines)
         text = texts[file]
-        if not (each := changes(text)):
+        each = known[file] = known.get(file) or drafts(text)
+        if not each or not compiles((change := drawn.choice(each)).applied(text)):
             continue
-        change = drawn.choice(each)
         line = 1 + text.count("\n", 0, change.begin)
         one = Mutant(change.about, file, text, change.applied(text), line, tests_near(root, file))
         found.setdefault((file, one.after), one)
@@ -129,13 +135,33 @@ def of_all(root: Path, seed: int, begin: int, count: int) -> list[Mutant]:
 
 
 def tests_near(root: Path, file: str) -> tuple[str, ...]:
-    """Tests of a source's room: its own before all that lie in the mirrored folder, or the nearest above with any."""
+    """Tests of a source: its own, those that import it, the shortest first, and those of its room.
+
+    These are all that lie in the mirrored folder, or the nearest above with any.
+    """
     folder = root / "tests" / Path(file).parent
     while not (found := sorted(folder.glob("test_*.py"))) and folder != root:
         folder = folder.parent
     own, below = folder / f"test_{Path(file).name}", folder / Path(file).stem
-    found.sort(key=lambda path: path != own)
-    return tuple(path.relative_to(root).as_posix() for path in (*found, *([below] if below.is_dir() else [])))
+    room = [path.relative_to(root).as_posix() for path in (*found, *([below] if below.is_dir() else []))]
+    seconds = kept()
+    using = sorted(importers(root).get(file, ()), key=lambda test: (seconds.get(test, UNKNOWN_S), test))
+    first = [own.relative_to(root).as_posix()] if own in found else []
+    return tuple(dict.fromkeys([*first, *using, *room]))
+
+
+@cache
+def importers(root: Path) -> Mapping[str, frozenset[str]]:
+    """Which test files import each file of the sources by its name, by path."""
+    known = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in sources(root)}
+    using: dict[str, set[str]] = defaultdict(set)
+    for path in (root / "tests").rglob("test_*.py"):
+        for whole, module, names in IMPORTED.findall(path.read_text()):
+            listed = [f"{module}.{name.split()[0]}" for name in re.sub(r"[()]", "", names).split(",") if name.split()]
+            for name in (whole, module, *listed):
+                if name in known:
+                    using[known[name]].add(path.relative_to(root).as_posix())
+    return {file: frozenset(tests) for file, tests in using.items()}
 
 
 def _read(path: Path) -> str:

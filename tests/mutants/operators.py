@@ -41,12 +41,17 @@ class Change:
 
 def changes(text: str) -> list[Change]:
     """All changes of a Python source, in its order; none of annotations and docstrings. Raises SyntaxError."""
+    return [change for change in drafts(text) if compiles(change.applied(text))]
+
+
+def drafts(text: str) -> list[Change]:
+    """The same with those that leave no program."""
     source = _Source(text)
-    found = {change for node in _judged(ast.parse(text)) for change in source.changes(node)}
-    return sorted(change for change in found if _compiles(change.applied(text)))
+    return sorted({change for node in _judged(ast.parse(text)) for change in source.changes(node)})
 
 
-def _compiles(text: str) -> bool:
+def compiles(text: str) -> bool:
+    """Whether a text is a program in Python."""
     try:
         compile(text, "mutant", "exec", dont_inherit=True)
     except SyntaxError:

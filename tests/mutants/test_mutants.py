@@ -126,7 +126,7 @@ def test_what_tests_notice_and_what_they_do_not(checkout: Path, tmp_path: Path) 
     for unfit in (FAILING, f"{PASSING}_of_nothing"):
         with pytest.raises(Unfit, match="does not pass"):
             tree.fate(mutant(checkout, "return -1", "return 1", unfit))
-    shorter = Tree(tree.root, marks="not slow")
+    shorter = Tree(tree.root, choice=("-m", "not slow"))
     assert shorter.fate(mutant(checkout, "return -1", "return 1", SLOW)) is Fate.SURVIVED
     assert shorter.fate(replace(mutant(checkout, "return -1", "return 1"), tests=(SLOW, PASSING))) is Fate.NOTICED
     (tree.root / "conftest.py").write_text(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -41,17 +41,19 @@ QUIET = (PASSED, 5)
 
 @dataclass(frozen=True)
 class Tree:
-    """A copy that belongs to whoever made it. `timeout_s` is what tests may take, all of a mutant's together.
+    """A copy that belongs to whoever made it. `timeout_s` is what tests may take, the first of a mutant or the others.
 
-    marks  which tests are run, as pytest's `-m` has it
+    choice   what pytest is told of which tests are run, and in which order
+    passing  tests that are known to pass as long as nothing is changed
     """
 
     root: Path
     timeout_s: float = 900.0
-    marks: str = ""
+    choice: tuple[str, ...] = ()
+    passing: set[str] = field(default_factory=set)
 
     @staticmethod
-    def copied(checkout: Path, place: Path, timeout_s: float = 900.0, marks: str = "") -> Tree:
+    def copied(checkout: Path, place: Path, timeout_s: float = 900.0, choice: tuple[str, ...] = ()) -> Tree:
         """What git tracks and what it does not ignore, as it is now.
 
         Raises CalledProcessError outside of a checkout.
@@ -62,16 +64,19 @@ class Tree:
             if (checkout / name).is_file():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(checkout / name, place / name)
-        return Tree(place, timeout_s, marks)
+        return Tree(place, timeout_s, choice)
 
     def check(self, tests: Sequence[str]) -> None:
         """Raises Unfit unless the tests pass as long as nothing is changed.
 
         One that is named is run whatever marks it has: which it has depends on what is beside it.
         """
-        status, said = self._run(tests, "" if "::" in tests[0] else self.marks)
+        if self.passing.issuperset(tests):
+            return
+        status, said = self._run(tests, () if "::" in tests[0] else self.choice)
         if status != PASSED:
             raise Unfit(f"without any mutant {' '.join(tests)} does not pass, but ends with {status}:\n{said[-3000:]}")
+        self.passing.update(tests)
 
     def fate(self, mutant: Mutant) -> Fate:
         """Puts the mutant in, runs its tests, the first before the others, and takes it out.
@@ -80,9 +85,9 @@ class Tree:
         """
         self._write(mutant.file, mutant.after)
         try:
-            status, said = self._run(mutant.tests[:1], self.marks)
+            status, said = self._run(mutant.tests[:1], self.choice)
             if status in QUIET and mutant.tests[1:]:
-                status, said = self._run(mutant.tests[1:], self.marks)
+                status, said = self._run(mutant.tests[1:], self.choice)
         finally:
             self._write(mutant.file, mutant.before)
         if status in QUIET:
@@ -103,9 +108,9 @@ class Tree:
         path.write_text(text)
         os.utime(path, (later, later))
 
-    def _run(self, tests: Sequence[str], marks: str) -> tuple[int | None, str]:
+    def _run(self, tests: Sequence[str], choice: Sequence[str]) -> tuple[int | None, str]:
         """pytest's exit status, None past the time, and what it said; processes that it leaves are ended."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", marks, *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *choice, *tests]
         # The checkout is installed in the environment: the copy must come before it, in processes that tests start as
         # well.
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "", "OPENBLAS_NUM_THREADS": "1"}

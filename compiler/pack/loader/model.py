@@ -54,7 +54,6 @@ class Model:
     binding   of a model with several `.bindings`, the one that this is, from 1; None: the first, and `run`, `run_flat`
               and all else that takes inputs go to the one that has their shapes, which is loaded when first needed:
               one made for exactly these, else the one with the least ranges that hold them
-
     target    of an artifact for several profiles, the one whose program runs, such as `cpu:x86-64-v3`; None: the most
               able one that this processor has. `.target` is which it is
     seed      of a model that draws random numbers, the key of all that it draws, with the number of the run: equal
@@ -88,12 +87,9 @@ class Model:
         if lanes is not None and lanes < 1:
             raise ValueError(f"lanes is {lanes}. Fix: give 1 or more, or None for what the plan was made for")
         begin = time.perf_counter()
-        self._has_own_files = not isinstance(path, _Files)
-        if isinstance(path, _Files):  # of the model that this is another binding of
-            self._files = path
-        else:
-            where = Path(path) if path is not None else Path(__file__).resolve().parent
-            self._files = _Files(where, verify, target)
+        where = Path(__file__).resolve().parent if path is None else path
+        self._has_own_files = not isinstance(where, _Files)  # else of the model that this is another binding of
+        self._files = where if isinstance(where, _Files) else _Files(Path(where), verify, target)
         self.path = self._files.path
         try:
             self.manifest = self._files.manifest
@@ -488,10 +484,14 @@ class Model:
 
         Raises RunError for an artifact without a probe.
         """
-        described = _described(self.manifest, self.binding)
-        if "probe" not in described:
-            raise RunError("the artifact has no probe. Fix: compile the model again")
-        return _probe_faults(self._program, described)
+        return _probe_faults(self._program, _described(self.manifest, self.binding))
+
+    def poison(self) -> list[Array | None] | None:
+        """Fills what the next run may find in memory with bytes of 255, NaN as floats: what no kernel wrote shows then.
+
+        Returns outputs that are filled so, for `out` of `run_flat`; None where its own are, which a run copies.
+        """
+        return self._program.poison()
 
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
         """When each task of the running plan begins and ends, in seconds since the run began.

@@ -93,7 +93,12 @@ def _fault(name: str, number: int, band: Mapping[str, Any], array: Array, dtype:
 
 
 def _probe_faults(program: _Program, described: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong of the outputs of one run of the probe, in words; `described`: the binding in the manifest."""
+    """What is wrong of the outputs of one run of the probe, in words; `described`: the binding in the manifest.
+
+    Raises RunError for an artifact without a probe.
+    """
+    if "probe" not in described:
+        raise RunError("the artifact has no probe. Fix: compile the model again")
     probe, binding = described["probe"], program.binding
     arrays = _probe_inputs(binding, described["inputs"], probe)
     seed = int(arrays.pop()[0]) if binding.random else None

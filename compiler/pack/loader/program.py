@@ -23,9 +23,11 @@ from compiler.pack.loader.interface import ABI_VERSION, _Config, _point, _tensor
 from compiler.pack.loader.library import _alone, _Library
 from compiler.pack.loader.ports import _Ports
 from compiler.pack.loader.quick import _Fixed, _Quick, _QuickOpen
-from compiler.pack.loader.specs import _SMALL, Array, _aligned
+from compiler.pack.loader.specs import _SMALL, Array, OpenSpec, _aligned, _filled
 from compiler.pack.loader.states import Carried, State
 
+POISON = 255
+"""A byte of which each float is NaN, and each whole number the largest or -1."""
 QUICK_BYTES = 1 << 16
 """Of inputs and outputs together, up to which `run` copies them (about 2 us)."""
 QUICK_CAPACITY = 1 << 20
@@ -214,6 +216,19 @@ class _Program:
             run = _Quick(self.opened(), self.instance, self.binding, reads, writes) if quick else None
             known[state._swapped] = run
         return known[state._swapped]
+
+    def poison(self) -> list[Array | None] | None:
+        """As `Model.poison`: arena, scratch and outputs, as far as they are in the host's memory."""
+        with _alone(self.lock):
+            library = self.opened()
+            if hasattr(library.calls, "tw_poison") and library.calls.tw_poison(self.instance, POISON):
+                raise RunError(library.last_error())
+            if self.quick:
+                self.quick.poison(POISON)
+                return None
+            return [
+                None if isinstance(spec, OpenSpec) else _filled(_aligned(spec), POISON) for spec in self.binding.outputs
+            ]
 
     def again_from_state(self, arrays: list[Any], results: list[Any], demanded: Collection[str]) -> Callable[[], float]:
         """As `Model.bind_state`, of arrays that were found fit; the model demands something of inputs `demanded`."""

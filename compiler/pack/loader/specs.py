@@ -173,3 +173,9 @@ def _aligned(spec: TensorSpec, make: Callable[..., Array] = np.empty) -> Array:
     memory = make(size + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT
     return np.ndarray(spec.shape, spec.numpy, memory, begin)
+
+
+def _filled(array: Array, byte: int) -> Array:
+    """A row-major array, once each of its bytes is this one."""
+    array.reshape(-1).view(np.uint8)[...] = byte
+    return array

@@ -298,8 +298,8 @@ async def _stream(here: State, caller: Caller, job_id: uuid.UUID, after: int, wi
         async for batch in here.feed.follow(caller.owner, job_id, after, min(here.settings.sse_keepalive_s, within_s)):
             if time.monotonic() >= until:
                 return
-            if caller.opened and not await to_thread.run_sync(share_links.opens, here.db, caller.key):
-                return  # the link was revoked meanwhile, or has expired
+            if not await _stands(here, caller):
+                return
             if not batch:
                 yield KEEP_ALIVE
             for event in batch:
@@ -309,6 +309,13 @@ async def _stream(here: State, caller: Caller, job_id: uuid.UUID, after: int, wi
         yield format_sse_event(comment="the database is away: reconnect", retry=2000)
     except NotFound:
         yield format_sse_event(comment="the job was removed with its model")
+
+
+async def _stands(here: State, caller: Caller) -> bool:
+    """Whether the key or the link that a stream was opened with has neither been revoked nor ended meanwhile."""
+    if caller.opened:
+        return await to_thread.run_sync(share_links.opens, here.db, caller.key)
+    return not here.door.is_due(caller) or await to_thread.run_sync(here.door.stands, caller)
 
 
 def _after(last_event_id: str | None) -> int:

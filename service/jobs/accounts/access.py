@@ -106,6 +106,7 @@ class Door:
         self._db = db
         self._known: dict[str, tuple[float, Caller]] = {}
         self._lock = threading.Lock()
+        self._looked: dict[uuid.UUID, float] = {}
         self._used: dict[uuid.UUID, float] = {}
         self.refusals = audit.Refusals(db)
 
@@ -142,6 +143,26 @@ class Door:
         with self._lock:
             self._used[caller.key] = time.monotonic()
         return caller
+
+    def is_due(self, caller: Caller) -> bool:
+        """Whether it is time to ask again if a caller `stands`: of all who hold this key one is told so."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._looked.get(caller.key, -math.inf) < REMEMBERED_S:
+                return False
+            if len(self._looked) >= MOST_REMEMBERED:
+                self._looked.clear()
+            self._looked[caller.key] = now
+        return True
+
+    def stands(self, caller: Caller) -> bool:
+        """Whether a caller who was let in a while ago would be now. Raises `DatabaseUnavailable`."""
+        with self._db.read() as session:
+            if keys.is_valid(session, caller.key):
+                return True
+        with self._lock:
+            self._looked.pop(caller.key, None)  # the others with this key are told so too
+        return False
 
     def settle(self) -> None:
         """Write down when keys were last used. Raises `DatabaseUnavailable`; then the next call writes it."""
@@ -245,11 +266,12 @@ def _known(db: Database, key: str) -> keys.Known | None:
 
 def _refusal(known: keys.Known | None) -> NotAuthenticated | OwnerSuspended | None:
     """Why a key is not let in, if it is not."""
-    fix = "send Authorization: Bearer <key> with a valid key"
     if known is None or known.key.revoked_at is not None or known.owner.deleted_at is not None:
-        return NotAuthenticated("the API key is unknown or revoked", fix=fix)
+        return NotAuthenticated("the API key is unknown or revoked", fix=quotas.ASK_WITH_A_KEY)
     if known.key.expires_at is not None and known.key.expires_at <= known.now:
-        return NotAuthenticated("the API key has expired", fix=fix, details={"key": str(known.key.id)})
+        return NotAuthenticated(
+            "the API key has expired", fix=quotas.ASK_WITH_A_KEY, details={"key": str(known.key.id)}
+        )
     if known.owner.suspended_at is not None:
         return quotas.suspended(known.owner)
     return None

@@ -102,6 +102,7 @@ def make(
     demand_scopes(scopes)
     with db.write() as session:
         whose = owner_of(session, caller, owner, lock=True)
+        quotas.demand_valid(session, caller.key)
         _demand_rights(caller, scopes)
         until = _demand_end(session, caller, expires_at)
         if most and (count := keys.valid(session, whose.id)) >= most:
@@ -183,6 +184,7 @@ def _required(session: Session, caller: Caller, key_id: uuid.UUID) -> tuple[ApiK
     row = keys.of_owner(session, found.owner_id, key_id)
     if whose is None or row is None:
         raise NotFound(f"there is no key {key_id}", fix="list keys with GET /keys")
+    quotas.demand_valid(session, caller.key)
     _demand_rights(caller, row.scopes)
     return row, whose
 

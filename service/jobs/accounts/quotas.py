@@ -15,10 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from service.config import Settings
-from service.db import artifacts, jobs, owners, usage
+from service.db import artifacts, jobs, keys, owners, usage
 from service.db.engine import Database
 from service.db.models import JobState, Owner
 from service.errors import DeviceTimeUsed, NotAuthenticated, OwnerSuspended, QueueFull, QuotaExceeded
+from service.jobs.accounts import audit
+
+ASK_WITH_A_KEY = "send Authorization: Bearer <key> with a valid key"
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,13 @@ def use_of(session: Session, owner_id: uuid.UUID) -> Use:
 def opened(session: Session, owner_id: uuid.UUID) -> Owner:
     """The owner, locked until the transaction ends: of two requests the later sees what the earlier has made.
 
-    Raises `NotAuthenticated` when the owner was deleted, or is about to be, and `OwnerSuspended`.
+    Raises `NotAuthenticated` when the owner was deleted, or is about to be, and as `demand_valid` does for the key of
+    the request that is answered; and `OwnerSuspended`.
     """
     owner = present(session, owner_id)
+    asking = audit.asking.get()
+    if asking is not None and asking.key is not None:
+        demand_valid(session, asking.key)
     if owner.suspended_at is not None:
         raise suspended(owner)
     return owner
@@ -96,6 +103,16 @@ def present(session: Session, owner_id: uuid.UUID) -> Owner:
     if owner is None or owner.deleted_at is not None:
         raise NotAuthenticated("the key's owner was deleted", fix="use a key of another owner")
     return owner
+
+
+def demand_valid(session: Session, key: uuid.UUID) -> None:
+    """Raises `NotAuthenticated` for a key that was revoked, or has ended, since its request was let in.
+
+    What outlives a request is made after this, in one transaction with it and with the owner locked: so a key makes
+    nothing once its revocation is committed, however long it is remembered.
+    """
+    if not keys.is_valid(session, key):
+        raise NotAuthenticated("the API key was revoked, or has ended, meanwhile", fix=ASK_WITH_A_KEY)
 
 
 def suspended(owner: Owner) -> OwnerSuspended:

@@ -16,7 +16,7 @@ from service.db import keys, owners, usage
 from service.db.engine import Database
 from service.db.models import ApiKey, Owner
 from service.errors import NotAllowed, NotAuthenticated, QuotaExceeded
-from service.jobs.accounts import audit
+from service.jobs.accounts import audit, quotas
 from service.jobs.accounts.access import SCOPES, Caller, digest_of
 from service.jobs.accounts.keys import Made, Shown, owner_of
 
@@ -53,6 +53,7 @@ def invite(db: Database, caller: Caller, *, most: int) -> Made:
     text = LINK_PREFIX + secrets.token_urlsafe(32)
     with db.write() as session:
         whose = owner_of(session, caller, None, lock=True)
+        quotas.demand_valid(session, caller.key)
         now = usage.now(session)
         until = _Granter(caller.key, [], caller.expires_at).until(now, LINK_S)
         row = keys.unused(session, whose.id, caller.key, LINK_LABEL)
@@ -76,6 +77,7 @@ def begin(db: Database, caller: Caller, *, most: int) -> Made:
         whose = owner_of(session, caller, None, lock=True)
         now = usage.now(session)
         if caller.scopes:
+            quotas.demand_valid(session, caller.key)
             _demand_room(session, whose, most)
             granter = _Granter(caller.key, [scope for scope in SCOPES if scope in caller.scopes], caller.expires_at)
             until = granter.until(now, SESSION_S)

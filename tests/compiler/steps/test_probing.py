@@ -16,9 +16,11 @@ import pytest
 from bench.texts.encoder import Encoder
 from bench.zoo import build
 from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.cpu.device import CpuBackend
 from compiler.devices.cpu.target import this_machine
 from compiler.pack.archive import write_archive
 from compiler.pack.loader import Model, WrongMachine
+from compiler.steps import proving
 from compiler.steps.probing import MOST_BYTES
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.pipelines import boosting
@@ -114,20 +116,66 @@ def test_each_profile_has_the_same_probe_and_passes_it(tmp_path: Path) -> None:
             assert model.self_check() == ()
 
 
-def test_weights_that_are_wrong_and_have_a_right_digest_are_found_when_the_artifact_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(build("tiny_cnn").SerializeToString())
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "bfloats"])  # not each machine multiplies these
+def test_an_artifact_that_nothing_ran_has_the_bands_of_the_reference(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for this machine, so that what it tells of others can be held against a run."""
+    monkeypatch.setattr(CpuBackend, "runner", None)
+    report, artifact = compiled(name, tmp_path)
+    assert not report.verified
+    with Model(artifact, verify=True) as model:
+        assert all(model.at(number).self_check() == () for number in range(1, 1 + len(model.bindings)))
+    for binding in described(artifact):
+        assert all(binding["probe"]["outputs"]), "of each output"
+
+
+def test_wrong_weights_of_an_artifact_that_nothing_ran_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuBackend, "runner", None)
+    with pytest.raises(WrongMachine, match="in a second run too: output '"):
+        Model(with_wrong_weights(tmp_path))
+
+
+ROUNDED = model_of("""m (float[64] x) => (int64[64] y, float[64] z) <float big = {1e9}> {
+    e = Exp(x) s = Mul(e, big) y = Cast<to=7>(s) z = Neg(x)
+}""")
+
+
+@pytest.mark.parametrize(("seconds", "banded"), [(0.0, None), (30.0, [False, True])])
+def test_what_rounding_decides_and_what_would_take_long_is_not_foretold(
+    seconds: float, banded: list[bool] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuBackend, "runner", None)
+    monkeypatch.setattr(proving, "FORETOLD_S", seconds)
+    (tmp_path / "m.onnx").write_bytes(ROUNDED)
     compile_file(tmp_path / "m.onnx", tmp_path / "m.tw", CompileOptions(tuning_budget_s=0, threads=1))
-    with zipfile.ZipFile(tmp_path / "m.tw") as archive:
+    (binding,) = described(tmp_path / "m.tw")
+    assert ("probe" in binding) == (banded is not None)
+    assert banded is None or [band is not None for band in binding["probe"]["outputs"]] == banded
+
+
+def with_wrong_weights(folder: Path) -> Path:
+    """An artifact of which one bit of the weights is another one, with the digest of these."""
+    (folder / "m.onnx").write_bytes(build("tiny_cnn").SerializeToString())
+    compile_file(folder / "m.onnx", folder / "m.tw", CompileOptions(tuning_budget_s=0, threads=1))
+    with zipfile.ZipFile(folder / "m.tw") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     manifest, weights = json.loads(members["manifest.json"]), bytearray(members["weights.bin"])
     weights[len(weights) // 3 // 4 * 4 + 3] ^= 0x02  # of an exponent
     members["weights.bin"] = bytes(weights)
     manifest["files"]["weights.bin"]["sha256"] = hashlib.sha256(weights).hexdigest()
     members["manifest.json"] = json.dumps(manifest).encode()
-    write_archive(tmp_path / "wrong.tw", members, mapped=("weights.bin",))
+    write_archive(folder / "wrong.tw", members, mapped=("weights.bin",))
+    return folder / "wrong.tw"
+
+
+def test_weights_that_are_wrong_and_have_a_right_digest_are_found_when_the_artifact_is_loaded(tmp_path: Path) -> None:
+    wrong = with_wrong_weights(tmp_path)
     with pytest.raises(WrongMachine, match="in a second run too: output '"):
-        Model(tmp_path / "wrong.tw")
-    Model(tmp_path / "wrong.tw", verify=False).close()
+        Model(wrong)
+    Model(wrong, verify=False).close()
 
 
 def test_where_drawn_inputs_show_nothing_the_report_says_that_there_is_no_probe(tmp_path: Path) -> None:

@@ -173,6 +173,9 @@ static void run(void) {
         tensors[at].data = memory(bytes[at]);
     }
     for (long at = 0; at < inputs; at++) take(tensors[at].data, bytes[at]);
+    for (long at = inputs; at < count; at++) memset(tensors[at].data, 255, bytes[at]); /* what no kernel wrote is NaN */
+    int (*poison)(tw_instance *, int) = (int (*)(tw_instance *, int))dlsym(library, "tw_poison");
+    if (instance && poison) poison(instance, 255);
     if (!instance) {
         refuse("nothing was created");
     } else if (((int (*)(tw_instance *, const tw_tensor *, tw_tensor *))symbol("tw_run"))(instance, tensors, tensors + inputs)) {

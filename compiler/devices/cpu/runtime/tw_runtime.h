@@ -262,6 +262,13 @@ TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
     return 0;
 }
 
+TW_EXPORT int tw_poison(tw_instance *m, int byte) {
+    if (take_memory(m)) return -1;
+    if (m->bytes) memset((char *)m->piece + PAGE, byte, m->bytes);
+    give_memory(m);
+    return 0;
+}
+
 TW_EXPORT void *tw_share(void *given, int threads) {
 #if defined(__linux__)
     struct pool *pool = given;

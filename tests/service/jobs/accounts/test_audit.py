@@ -23,9 +23,9 @@ REQUEST = "019aa1f0-7c2d-7d10-8a2f-9e4c1b7d5a60"
 
 
 @pytest.fixture
-def asked(owner: uuid.UUID) -> Iterator[Asking]:
+def asked(db: Database, owner: uuid.UUID) -> Iterator[Asking]:
     """A request of the owner `ada` is being answered."""
-    now = Asking(REQUEST, "203.0.113.7", "POST", "/x", owner, uuid.UUID(int=5))
+    now = Asking(REQUEST, "203.0.113.7", "POST", "/x", owner, caller(db, "ada", "compile").key)
     token = audit.asking.set(now)
     yield now
     audit.asking.reset(token)
@@ -55,7 +55,7 @@ def test_a_change_and_its_entry_are_one_transaction(db: Database, owner: uuid.UU
     (entry,) = entries(db)
     assert (entry.owner_id, entry.key_id, entry.request_id, entry.address) == (
         owner,
-        uuid.UUID(int=5),
+        asked.key,
         REQUEST,
         "203.0.113.7",
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from random import Random
@@ -18,8 +20,9 @@ from service.errors import (
     NotFound,
     OwnerSuspended,
 )
-from service.jobs.accounts import access, keys
+from service.jobs.accounts import access, keys, sessions
 from service.jobs.accounts.access import ROLES, Caller
+from tests.servers import GUARD_S
 
 Hold = Callable[..., Caller]
 SOON, LATER = 4e9, 5e9
@@ -251,6 +254,68 @@ def test_what_a_key_made_ends_with_it_and_nothing_else_does(db: Database, hold: 
         ended = random.choice([key for key in parent if key != root.key])
         keys.revoke(db, root, ended)
         assert {key: valid(db, key) for key in parent} == {key: ended not in line(parent, key) for key in parent}, seed
+
+
+LEAVES: Mapping[str, Callable[[Database, Caller], object]] = {
+    "a key": lambda db, caller: keys.make(db, caller, None, ["read"], "", None),
+    "a key in the place of its own": lambda db, caller: keys.rotate(db, caller, caller.key, grace_s=9, expires_at=None),
+    "an end of its own": lambda db, caller: keys.revoke(db, caller, caller.key),
+    "a session": lambda db, caller: sessions.begin(db, caller, most=0),
+    "a link to a session": lambda db, caller: sessions.invite(db, caller, most=0),
+}
+
+
+@pytest.mark.parametrize("way", ["revoked", "replaced", "made by a key that was", "expired", "suspended"])
+@pytest.mark.parametrize("what", LEAVES)
+def test_a_key_that_is_remembered_leaves_nothing_once_it_has_ended(
+    db: Database, hold: Hold, what: str, way: str
+) -> None:
+    root = hold(role="manager")
+    maker = access.Door(db).enter(keys.make(db, root, None, ["read", "keys"], "", None).text)
+    caller = access.Door(db).enter(keys.make(db, maker, None, ["read", "keys"], "", None).text)
+    if way == "replaced":
+        keys.rotate(db, root, caller.key, grace_s=0, expires_at=None)
+    elif way == "expired":
+        with db.write() as session:
+            session.get_one(ApiKey, caller.key).expires_at = 1.0
+    elif way == "suspended":
+        with db.write() as session:
+            session.execute(sa.update(Owner).values(suspended_at=1.0))
+    else:
+        keys.revoke(db, root, caller.key if way == "revoked" else maker.key)
+    before = count(db)
+    with pytest.raises(NotAuthenticated):
+        LEAVES[what](db, caller)
+    assert count(db) == before
+
+
+def count(db: Database) -> int:
+    with db.read() as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(ApiKey)) or 0
+
+
+def test_no_key_that_is_made_while_its_maker_is_revoked_outlives_it(db: Database, hold: Hold) -> None:
+    root = hold(role="manager")
+    stolen = access.Door(db).enter(keys.make(db, root, None, ["read", "keys"], "", None).text)
+    made: list[keys.Made] = []
+    several = threading.Event()
+
+    def steal() -> None:
+        with contextlib.suppress(NotAuthenticated):
+            while len(made) < 500:
+                made.append(keys.make(db, stolen, None, ["read", "keys"], "", None))
+                if len(made) >= 8:
+                    several.set()
+
+    thieves = [threading.Thread(target=steal) for _ in range(4)]
+    for thief in thieves:
+        thief.start()
+    assert several.wait(GUARD_S)
+    keys.revoke(db, root, stolen.key)
+    for thief in thieves:
+        thief.join(GUARD_S)
+    assert 8 <= len(made) < 500
+    assert [one.shown.row.id for one in made if valid(db, one.shown.row.id)] == []
 
 
 def test_an_operators_key_for_another_owner_outlives_the_operators(db: Database, hold: Hold) -> None:
