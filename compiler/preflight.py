@@ -147,7 +147,7 @@ def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
         return None if found.options == options else found.options.to_json()
     inputs = found.model.body.inputs
     each = [correct(inputs, replace(found.options, dims=one)) for one in options.dims]
-    corrected = replace(found.options, dims=tuple({**one.binding, **one.ranges} for one in each))
+    corrected = replace(found.options, dims=tuple({**one.binding, **one.open_sizes} for one in each))
     return None if corrected == options else corrected.to_json()
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from compiler.accelerate.chips import CHIPS, FORMATS
-from compiler.accelerate.compile import OPTIONS, TOLERANCE, compile_for_accelerator
-from compiler.contract import CompileOptions, QuantizeOptions, kinds
+from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.contract import CompileOptions, kinds
+from compiler.contract.options import OF_INT8
 from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
 from compiler.request import Request
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
     parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="to calibrate on")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
-    parser.add_argument("--ranges", default=OPTIONS.ranges, help="of activations, as of a quantization")
+    parser.add_argument("--ranges", default=OF_INT8["ranges"], help="of activations, as of a quantization")
     parser.add_argument("--equalise", action="store_true", help="scale channels between layers to like weights")
     parser.add_argument("--snr-db", type=float, help="signal to noise that every output must have (default: 10)")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
@@ -44,11 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
         carry = {made: read for made, _, read in (one.partition("=") for one in asked.carry)}
         options = devices_of(asked.target, asked.devices, asked.objective, carry)
-        options = replace(options, dims=dims, format=asked.format, tuning_budget_s=0.0, snr_db=asked.snr_db)
-        chosen = {**OPTIONS.to_json(), "ranges": asked.ranges, "equalise": asked.equalise}
-        quantization = QuantizeOptions.from_json(chosen)
+        of_int8 = {name: getattr(asked, name) for name in OF_INT8}
+        options = replace(options, dims=dims, format=asked.format, tuning_budget_s=0.0, **of_int8)
         request = Request(asked.model, out, options, samples=samples)
-        made = compile_for_accelerator(request, compile_model, tolerance=tolerance, quantization=quantization)
+        made = compile_for_accelerator(request, compile_model, tolerance=tolerance)
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
         if asked.json:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ from compiler.trace import Trace
 TOLERANCE = 0.05
 """Of an output's largest value: what approximations of operators that the accelerator lacks may cost."""
 OPTIONS = QuantizeOptions(activations="int8", outputs=True, attention=False)
-"""Under which models are quantised."""
+"""Under which models are quantised, with the request's ranges."""
 JUDGED = 4
 """Samples that the artifact is judged on, at most."""
 DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
@@ -127,15 +127,14 @@ def compile_for_accelerator(
     *,
     tolerance: float | None = TOLERANCE,
     largest_error: float | None = None,
-    quantization: QuantizeOptions = OPTIONS,
 ) -> Accelerated:
     """Writes the artifact and says what came of it. `trace` gets the steps.
 
     Without samples inputs are drawn, with a notice. A model with QuantizeLinear and DequantizeLinear keeps its scales
     and its operators. One in fp32 is legalised first (`compiler.legalise`) if the accelerator lacks any of its
     operators, so that an output is off by no more than `tolerance` of its largest value on the samples; with None it is
-    compiled as it is. `quantization` says how one in fp32 is quantised. Where `largest_error` is given no output may be
-    off by more, of its largest value.
+    compiled as it is. `options.ranges` and `options.equalise` say how one in fp32 is quantised. Where `largest_error`
+    is given no output may be off by more, of its largest value.
 
     What the accelerator does not carry out, `compile_part` compiles for the CPU beside it. Where that CPU is named,
     `options.beside`, it may carry out more, or all: what is estimated to be fastest, or where another objective is
@@ -156,7 +155,7 @@ def compile_for_accelerator(
         with trace.step("load"):
             given = _load(request, folder)
         with trace.step("rewrite"):
-            in_bytes = _in_bytes(request, chip, given, folder, tolerance, quantization)
+            in_bytes = _in_bytes(request, chip, given, folder, tolerance)
         with trace.step("emit"):
             placed = stack.enter_context(_placed(request, chip, given, in_bytes, compile_part, trace))
         agreement = _judged(request, chip, given, placed, largest_error, trace)
@@ -181,9 +180,7 @@ def _load(request: Request, folder: Path) -> _Given:
     return _Given(model, network, len(network.nodes), values)
 
 
-def _in_bytes(
-    request: Request, chip: Chip, given: _Given, folder: Path, tolerance: float | None, quantization: QuantizeOptions
-) -> _InBytes:
+def _in_bytes(request: Request, chip: Chip, given: _Given, folder: Path, tolerance: float | None) -> _InBytes:
     """Legalised and quantised, unless the model is quantised already."""
     path, network, report = given.model, given.network, None
     try:
@@ -193,7 +190,8 @@ def _in_bytes(
                 out = folder / "model.legal.onnx"
                 legal, report = legal_model(given.model, chip, out, request.samples, tolerance)
             path = folder / "model.int8.onnx"
-            quantize(legal, path, quantization, request.samples)
+            wanted = replace(OPTIONS, ranges=request.options.ranges, equalise=request.options.equalise)
+            quantize(legal, path, wanted, request.samples)
             _, network = open_network(path)
         return _InBytes(network, ranges_of(network, path, OPTIONS, given.values), report)
     except UnsupportedModel as no:

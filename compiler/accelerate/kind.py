@@ -107,7 +107,7 @@ def judged(agreement: Sequence[Mapping[str, Any]], samples: int) -> tuple[Judged
 def demand_possible(options: CompileOptions) -> None:
     """Raises OptionsError for options that a model that is compiled whole cannot be given."""
     several = isinstance(options.dims, tuple)
-    if several or options.ranges:
+    if several or options.open_sizes:
         raise OptionsError(
             f"dims {'binds several values' if several else 'leaves a dimension open'}, and "
             f"{options.compiled_for} takes one size of each",

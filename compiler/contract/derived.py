@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from compiler.contract.bindings import Binding, Refusing, Spec, unchangeable
 
+RangesBy = Literal["best", "minmax", "percentile", "entropy", "mse"]
+"""How a quantisation finds the range of an activation."""
+RANGES = (
+    "how the range of an activation is chosen from its values on the samples: by that of `mse`, `minmax` and "
+    "`percentile` which leaves outputs most signal to noise; all of them; all but the outermost, see `percentile`; "
+    "where the quantised distribution loses the least information; where the squared error is least"
+)
+EQUALISE = "whether channels between two layers are scaled to give the weights on both sides similar ranges"
 DerivedInputs = Annotated[
     Mapping[str, Spec],
     AfterValidator(unchangeable),

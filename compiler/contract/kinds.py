@@ -9,7 +9,10 @@ when a module is loaded.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from compiler.errors import OptionsError
 
 AUTO = "auto"
 """The value of `precision` that leaves it to the compiler, kernel by kernel, what is rounded within the tolerance."""
@@ -235,3 +238,16 @@ def target_pattern() -> str:
     alone = "|".join(re.escape(kind.name) for kind in KINDS if kind.here)
     whole = "|".join(re.escape(kind.name) for kind in KINDS if not kind.here)
     return f"(({alone})(:{PROFILE})?" + (f"|({whole}):{PROFILE})" if whole else ")")
+
+
+def demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises `OptionsError` for a value that targets of this kind do not have.
+
+    `of_kinds` says which kinds have which.
+    """
+    if value in of_kinds[kind.name]:
+        return
+    able = [name for name, values in of_kinds.items() if value in values]
+    said = f"applies to {' and '.join(able)} targets only" if able else "is unknown"
+    other = f", or a target {' or '.join(able)}" if able else ""
+    raise OptionsError(f"{option} {value!r:.80} {said}", fix=f"use one of {', '.join(of_kinds[kind.name])}{other}")

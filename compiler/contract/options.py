@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     PlainValidator,
     Strict,
+    StrictBool,
     StrictInt,
     StrictStr,
     TypeAdapter,
@@ -47,6 +48,7 @@ from compiler.contract.bindings import (
 )
 from compiler.contract.canonical import LATER, Later, marked, shown_fields
 from compiler.contract.chunks import demand_chunks
+from compiler.contract.derived import EQUALISE, RANGES, RangesBy
 from compiler.contract.devices import (
     EXAMPLE,
     MOST_MS,
@@ -59,7 +61,7 @@ from compiler.contract.devices import (
     named_devices,
     objective_of,
 )
-from compiler.contract.kinds import Kind
+from compiler.contract.kinds import demand_of_kind
 from compiler.contract.races import PEERS
 from compiler.contract.refusals import Refused
 from compiler.contract.systems import LINUX, SYSTEMS, demand_system
@@ -75,6 +77,8 @@ CACHES = (CACHE_OF_MODEL, "bf16", "int8")
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_DERIVED_SAMPLES = 256
 MAX_SNR_DB = 200.0
+OF_INT8: Final[Mapping[str, Any]] = {"snr_db": None, "ranges": "best", "equalise": False}
+"""Options of precision `int8` alone, with their defaults."""
 
 
 def _carried(value: Any) -> Mapping[str, str] | Literal["auto"]:
@@ -148,6 +152,11 @@ class CompileOptions(Refusing):
         "NPU has no fp32, so a model that misses it is refused. null: 20, and 10 on NPUs",
         examples=[30.0],
     )
+    ranges: Annotated[RangesBy, LATER] = Field(
+        default="best",
+        description=f"for precision `int8`: {RANGES.replace(', see `percentile`', ' of 10,000')}",
+    )
+    equalise: Annotated[StrictBool, LATER] = Field(default=False, description=f"for precision `int8`: {EQUALISE}")
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
         default=None,
         description="largest accepted error against the float64 reference, relative to the largest value of an output; "
@@ -323,17 +332,17 @@ class CompileOptions(Refusing):
         kind = kinds.of(self.compiled_for)
         if kind.whole and self.precision == "fp32":
             object.__setattr__(self, "precision", kind.precisions[0])
-        _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
-        if self.snr_db is not None and self.precision != "int8":
+        demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
+        if self.precision != "int8" and (of_int8 := [name for name in OF_INT8 if getattr(self, name) != OF_INT8[name]]):
             raise OptionsError(
-                f"option snr_db applies to precision int8 only, and precision is {self.precision}",
-                fix="ask for precision int8, or leave snr_db out",
+                f"option {of_int8[0]} applies to precision int8 only, and precision is {self.precision}",
+                fix=f"ask for precision int8, or leave {of_int8[0]} out",
             )
         if self.format is not None and self.format not in kind.formats:
             known = ", ".join(kind.formats)
             problem = f"format {self.format!r:.80} is unknown" if known else "option format applies to NPU targets only"
             raise OptionsError(problem, fix=f"use one of {known}" if known else "leave format out")
-        _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
+        demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
         for name, words in (("unverified", UNVERIFIED), ("weights", WEIGHTS), ("cache", CACHES)):
@@ -361,7 +370,7 @@ class CompileOptions(Refusing):
 
     def _check_browser(self, kind: kinds.Kind) -> None:
         several = isinstance(self.dims, tuple) and len(self.dims) > 1
-        if kind.browser and (several or self.ranges):
+        if kind.browser and (several or self.open_sizes):
             raise OptionsError(
                 f"dims leaves a size open, and programs for {kind.name} targets have one size of each dimension",
                 fix='give each dimension one value, such as {"dims": {"batch": 1}}',
@@ -380,7 +389,7 @@ class CompileOptions(Refusing):
         if self.precision == "int8":
             fix = "quantise the model first, and compile what that gives, in fp32"
             raise OptionsError("options ragged and precision int8 exclude each other: it needs samples", fix=fix)
-        if isinstance(self.dims, tuple) or self.ranges:
+        if isinstance(self.dims, tuple) or self.open_sizes:
             beside.append("dims with ranges or several values")
         if beside:
             raise OptionsError(f"options ragged and {beside[0]} exclude each other", fix="leave one of the two out")
@@ -456,8 +465,10 @@ class CompileOptions(Refusing):
                 fix="use fp32, or leave one of the two out",
             )
         several = isinstance(self.dims, tuple)
-        if several or self.ranges:
-            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+        if several or self.open_sizes:
+            which = (
+                "binds several values of a dimension" if several else f"leaves dimension {min(self.open_sizes)!r} open"
+            )
             raise OptionsError(
                 f"dims {which}, and a plan for several devices takes one size of each",
                 fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave "
@@ -467,7 +478,7 @@ class CompileOptions(Refusing):
     @property
     def _example(self) -> str:
         """The name of a dimension that could have one size."""
-        return "batch" if isinstance(self.dims, tuple) else min(self.ranges)
+        return "batch" if isinstance(self.dims, tuple) else min(self.open_sizes)
 
     @property
     def named_states(self) -> Mapping[str, str]:
@@ -516,7 +527,7 @@ class CompileOptions(Refusing):
         return {name: size.high if isinstance(size, DimRange) else size for name, size in self._only.items()}
 
     @property
-    def ranges(self) -> Mapping[str, DimRange]:
+    def open_sizes(self) -> Mapping[str, DimRange]:
         """The dimensions that a single binding leaves open, by name. Raises ValueError for options of several."""
         return {name: size for name, size in self._only.items() if isinstance(size, DimRange)}
 
@@ -581,16 +592,3 @@ class CompileOptions(Refusing):
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises `OptionsError` for a value that targets of this kind do not have.
-
-    `of_kinds` says which kinds have which.
-    """
-    if value in of_kinds[kind.name]:
-        return
-    able = [name for name, values in of_kinds.items() if value in values]
-    said = f"applies to {' and '.join(able)} targets only" if able else "is unknown"
-    other = f", or a target {' or '.join(able)}" if able else ""
-    raise OptionsError(f"{option} {value!r:.80} {said}", fix=f"use one of {', '.join(of_kinds[kind.name])}{other}")

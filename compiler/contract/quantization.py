@@ -8,7 +8,16 @@ from pydantic import Field, Strict, StrictBool, StrictInt
 from pydantic.dataclasses import dataclass
 
 from compiler.contract.bindings import AS_GIVEN, CONFIG
-from compiler.contract.derived import Derived, DerivedDims, DerivedInputs, KeptNodes, SamplesSeed
+from compiler.contract.derived import (
+    EQUALISE,
+    RANGES,
+    Derived,
+    DerivedDims,
+    DerivedInputs,
+    KeptNodes,
+    RangesBy,
+    SamplesSeed,
+)
 from compiler.contract.options import MAX_DERIVED_SAMPLES, MAX_SNR_DB
 
 
@@ -16,12 +25,7 @@ from compiler.contract.options import MAX_DERIVED_SAMPLES, MAX_SNR_DB
 class QuantizeOptions(Derived):
     """How tensors get their ranges, and which layers may stay in floating point."""
 
-    ranges: Literal["best", "minmax", "percentile", "entropy", "mse"] = Field(
-        default="best",
-        description="how the range of an activation is chosen from its values on the samples: by that of `mse`, "
-        "`minmax` and `percentile` which leaves outputs most signal to noise; all of them; all but the outermost, see "
-        "`percentile`; where the quantised distribution loses the least information; where the squared error is least",
-    )
+    ranges: RangesBy = Field(default="best", description=RANGES)
     percentile: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=99.99,
         gt=50,
@@ -34,10 +38,7 @@ class QuantizeOptions(Derived):
     bias_correction: StrictBool = Field(
         default=True, description="whether the bias of a channel is corrected by the mean error of its rounded weights"
     )
-    equalise: StrictBool = Field(
-        default=False,
-        description="whether channels between two layers are scaled to give the weights on both sides similar ranges",
-    )
+    equalise: StrictBool = Field(default=False, description=EQUALISE)
     snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
         gt=0,

@@ -212,7 +212,7 @@ def _notices(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
 
 def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> CompileOptions:
     sizes = {name: one.opt if isinstance(one, DimRange) and _is_fixed(one) else one for name, one in dims.items()}
-    return replace(options, dims={**options.binding, **options.ranges, **sizes})
+    return replace(options, dims={**options.binding, **options.open_sizes, **sizes})
 
 
 def _grown(one: DimRange, least: int) -> DimRange:

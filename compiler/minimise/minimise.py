@@ -264,7 +264,7 @@ def _learn_types(
 
 def _surveyed(model: Path, options: CompileOptions, data: Mapping[str, Path] | None) -> dict[str, Any]:
     """Types as the front end has them: of all values where the model is taken, and of inputs where they are bound."""
-    if isinstance(options.dims, tuple) or options.ranges:
+    if isinstance(options.dims, tuple) or options.open_sizes:
         return {"values": {}, "inputs": {}}
     found = survey(model, options, OPERATORS, data)
     if found.open_shapes is not None and found.open_shapes.dimensions:

@@ -31,7 +31,7 @@ def usual_sizes(options: CompileOptions, shapes: OpenShapes) -> dict[str, int]:
         sole = [axis for axis in shapes.inputs[number] if axis is not None]
         if len(sole) == len(shapes.inputs[number]) == 1:
             shown[shapes.dimensions[sole[0]].name] = len(examples[0])
-    opts = {name: one.opt for name, one in options.ranges.items()}
+    opts = {name: one.opt for name, one in options.open_sizes.items()}
     return {
         one.name: max(one.low, min(one.high, opts.get(one.name, shown.get(one.name, one.high)) // one.step * one.step))
         for one in shapes.dimensions
@@ -45,7 +45,7 @@ def dims_json(options: CompileOptions, shapes: OpenShapes | None) -> dict[str, A
         usual = usual_sizes(options, shapes)
         dims |= {one.name: DimRange(one.low, usual[one.name], one.high).to_json() for one in shapes.dimensions}
     known = {one.name for one in shapes.dimensions} if shapes else set()
-    return {name: size for name, size in dims.items() if name in known or name not in options.ranges}
+    return {name: size for name, size in dims.items() if name in known or name not in options.open_sizes}
 
 
 def exactly(options: CompileOptions, graph: Graph, shapes: OpenShapes, sizes: Mapping[str, int]) -> CompileOptions:
@@ -57,7 +57,7 @@ def exactly(options: CompileOptions, graph: Graph, shapes: OpenShapes, sizes: Ma
         dims = zip(graph.type(value).dims, axes, strict=True)
         shape = tuple(dim if number is None else sizes[shapes.dimensions[number].name] for dim, number in dims)
         inputs[graph.values[value].name] = InputSpec(shape)
-    fixed = {name: size for name, size in options.binding.items() if name not in options.ranges}
+    fixed = {name: size for name, size in options.binding.items() if name not in options.open_sizes}
     return replace(options, dims=fixed, inputs=inputs)
 
 

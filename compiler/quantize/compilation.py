@@ -94,6 +94,8 @@ def calibration(options: CompileOptions, network: Network) -> QuantizeOptions:
     snr_db = SNR_DB if options.snr_db is None and has_floats else options.snr_db
     kind = kinds.find(options.target)
     return QuantizeOptions(
+        ranges=options.ranges,
+        equalise=options.equalise,
         snr_db=snr_db,
         attention=kind is not None and kind.attention,
         inputs=options.inputs,

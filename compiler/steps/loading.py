@@ -117,7 +117,7 @@ def open_model(session: Session, request: Request) -> Opened:
             raise OptionsError("samples and ragged exclude each other", fix="leave one of the two out")
         usual = texts.usual
     elif shapes is None or not shapes.dimensions:
-        if options.ranges:
+        if options.open_sizes:
             raise InternalError("the front end left no dimension open")
         usual, samples = loaded.graph, read_samples(request.samples, loaded.graph, loaded.border)
     else:

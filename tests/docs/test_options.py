@@ -9,6 +9,7 @@ import pytest
 
 from compiler.accelerate.chips import TARGETS
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions, InputSpec, kinds
+from compiler.contract.options import OF_INT8
 from compiler.devices.kinds import profiles
 from compiler.disabled import enabled_passes
 from compiler.fuse import STEPS
@@ -23,6 +24,8 @@ OTHERS: dict[str, Any] = {
     "target": "cpu:x86-64-v3",
     "precision": "bf16",
     "snr_db": 30.0,
+    "ranges": "mse",
+    "equalise": True,
     "tolerance": 1e-3,
     "threads": 3,
     "inputs": {"x": InputSpec((1, 2))},
@@ -51,7 +54,7 @@ OTHERS: dict[str, Any] = {
 }
 WITH: dict[str, dict[str, Any]] = {
     "objective": {"devices": ("cpu:0", "cpu:1")},
-    "snr_db": {"precision": "int8"},
+    **{name: {"precision": "int8"} for name in OF_INT8},
     "carry": {"devices": ("cpu", "npu:ethos-u65-256"), "objective": "throughput"},
     "cache": {"carry": "auto"},
     "format": {"target": "npu:ethos-u65-256"},

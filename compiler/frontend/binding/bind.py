@@ -172,12 +172,12 @@ def bind(
 def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:
     """By name of a dimension in a range: its size, of those that must be equal one whose range holds for all."""
     leaders: dict[str, list[str]] = {}
-    for name in options.ranges:
+    for name in options.open_sizes:
         leaders.setdefault(merged.equal.get(name, name), []).append(name)
     found: dict[str, Size] = {}
     for leader, names in leaders.items():
-        low = max(options.ranges[name].low for name in names)
-        high = min(options.ranges[name].high for name in names)
+        low = max(options.open_sizes[name].low for name in names)
+        high = min(options.open_sizes[name].high for name in names)
         step = merged.steps.get(leader, 1)
         least, most = merged.ends.get(leader, (low, high))
         low, high = max(low, least), min(high, most)
@@ -250,12 +250,12 @@ def separated(inputs: Sequence[Input], options: CompileOptions) -> tuple[list[In
     """
     given: dict[str, dict[int, str]] = {}
     for name, number in options.binding.items():
-        given[name] = {} if name in options.ranges else {number: "dims"}
+        given[name] = {} if name in options.open_sizes else {number: "dims"}
     for entry in inputs:
         for axis, dim, size in _given(entry, options):
             if isinstance(dim, str):
                 given.setdefault(dim, {}).setdefault(size, f"axis {axis} of {quoted(entry.name)}")
-    several = {name for name, sizes in given.items() if len(sizes) > 1 or (sizes and name in options.ranges)}
+    several = {name for name, sizes in given.items() if len(sizes) > 1 or (sizes and name in options.open_sizes)}
     found = []
     for entry in inputs:
         sizes = {axis: size for axis, dim, size in _given(entry, options) if dim in several}

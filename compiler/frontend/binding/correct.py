@@ -62,7 +62,7 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
             if spec.value is None:
                 specs[entry.name] = replace(spec, shape=whole)
     return replace(
-        options, inputs=specs, dims=dims | {name: one for name, one in options.ranges.items() if name in dims}
+        options, inputs=specs, dims=dims | {name: one for name, one in options.open_sizes.items() if name in dims}
     )
 
 

@@ -7,6 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from compiler.accelerate.chips import TARGETS
@@ -16,6 +18,7 @@ from compiler.errors import ArtifactUnusable, Disagreement, OptionsError, Target
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer, is_whole
 from tests.compiler.accelerate.models import SHAPE, convolution, sample
+from tests.compiler.quantize.models import unlike_channels
 from tests.compiling import compile_file
 
 U65 = "npu:ethos-u65-256"
@@ -75,6 +78,23 @@ def test_a_job_names_the_format_of_what_vela_is_given(model: Path, tmp_path: Pat
     assert (report.placement.on_cpu, report.placement.estimated_by) == (0, "estimated by Vela 5.2.0 of TOSA")
     found = infer(artifact, tmp_path / "s.npz", tmp_path / "out.npz")
     assert found["outputs"]["y"]["shape"] == [1, 6, 8, 8]
+
+
+def test_a_job_says_how_ranges_are_found_and_that_channels_are_equalised(tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    model, random = unlike_channels()
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    x = random.normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    x[0, 0, 0, 0, 0] = 40.0
+    np.savez(tmp_path / "s.npz", x=x)
+    said = set()
+    for how in ({"ranges": "minmax"}, {"ranges": "entropy"}, {"ranges": "minmax", "equalise": True}):
+        options = CompileOptions.from_json({"target": U65, "snr_db": 90.0, **how})
+        with pytest.raises(Disagreement, match="in int8, less than 90") as refused:
+            compile_file(path, tmp_path / "m.tw", options, samples={"s": tmp_path / "s.npz"})
+        said.add(str(refused.value))
+    assert len(said) == 3
 
 
 def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Path, tmp_path: Path) -> None:

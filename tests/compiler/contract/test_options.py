@@ -116,12 +116,12 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
         (
             {"colour": 1},
             "unknown option 'colour'",
-            "known options: bounds, cache, carry, chunks, compare, devices, dims, format, inputs,",
+            "known options: bounds, cache, carry, chunks, compare, devices, dims, equalise, format, inputs,",
         ),
         (
             {"self": 1},
             "unknown option 'self'",
-            "known options: bounds, cache, carry, chunks, compare, devices, dims, format, inputs,",
+            "known options: bounds, cache, carry, chunks, compare, devices, dims, equalise, format, inputs,",
         ),
         ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
         ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
@@ -397,7 +397,7 @@ RANGE = {"min": 1, "opt": 4, "max": 16}
 
 def programs(dims: Any) -> list[tuple[dict[str, int], dict[str, DimRange]]]:
     """Of each program the sizes that it is made for, and its ranges."""
-    return [(dict(one.binding), dict(one.ranges)) for one in CompileOptions.from_json({"dims": dims}).bindings]
+    return [(dict(one.binding), dict(one.open_sizes)) for one in CompileOptions.from_json({"dims": dims}).bindings]
 
 
 def test_a_range_has_a_program_at_its_opt_and_one_for_all_its_sizes() -> None:

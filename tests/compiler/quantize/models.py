@@ -94,3 +94,14 @@ def samples(path: Path, **arrays: Any) -> Path:
     drawn = np.random.default_rng(1).normal(size=(3, 2, 3, 16, 16)).astype(np.float32)
     np.savez(path, **(arrays or {"x": drawn}))
     return path
+
+
+def unlike_channels() -> tuple[onnx.ModelProto, np.random.Generator]:
+    """Two convolutions from `x` [1, 3, 8, 8] to `y`; weights of the channels between differ by four decades."""
+    d = Drawn()
+    spread = np.logspace(-2, 2, 8)[d.random.permutation(8)]
+    d.constant("w1", d.random.normal(size=(8, 3, 1, 1)) * spread[:, None, None, None])
+    d.constant("w2", d.random.normal(size=(4, 8, 1, 1)) / spread[None, :, None, None])
+    d.node("Relu", [d.node("Conv", ["x", "w1"], "c1")], "r1")
+    d.node("Conv", ["r1", "w2"], "y")
+    return d.model({"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}), d.random

@@ -19,7 +19,7 @@ from compiler.preflight import preflight
 from compiler.quantize import quantize
 from compiler.reproduce import reproduce
 from compiler.trace import Trace
-from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
+from tests.compiler.quantize.models import Drawn, attention, network, samples, saved, unlike_channels
 from tests.compiling import compile_file
 from tests.peers import exact_session
 
@@ -111,6 +111,22 @@ def test_an_archive_of_many_samples_calibrates_on_all_and_is_judged_on_its_first
     assert again.is_same, str(again)
     with pytest.raises(InputsError, match="is missing"):
         reproduce(out, path, tmp_path / "again.tw")
+
+
+def test_ranges_and_equalisation_of_a_compilation_are_those_of_a_quantization(tmp_path: Path) -> None:
+    model, random = unlike_channels()
+    path = saved(model, tmp_path)
+    x = random.normal(size=(1, 3, 8, 8)).astype(np.float32)
+    x[0, 0, 0, 0] = 10.0
+    np.savez(tmp_path / "s.npz", x=x)
+    given, archive, digests = tmp_path / "given.onnx", {"s.npz": tmp_path / "s.npz"}, set()
+    for how in ({"ranges": "minmax"}, {"ranges": "entropy"}, {"ranges": "minmax", "equalise": True}):
+        quantize(path, given, QuantizeOptions.from_json({**how, "snr_db": 1.0}), archive)
+        report, _, _ = compiled(path, archive, snr_db=1.0, **how)
+        assert report.quantised
+        assert report.quantised.model_digest == hashlib.sha256(given.read_bytes()).hexdigest()
+        digests.add(report.quantised.model_digest)
+    assert len(digests) == 3
 
 
 def test_one_sample_of_another_size_is_judged_at_that_size(tmp_path: Path) -> None:
@@ -274,8 +290,11 @@ def test_attention_of_bytes_is_one_kernel_and_agrees_with_onnx_runtime(
 
 
 def test_the_budget_is_refused_without_int8_and_int8_beside_devices() -> None:
-    with pytest.raises(OptionsError, match="precision is fp32"):
-        CompileOptions(snr_db=30.0)
+    for given in ({"snr_db": 30.0}, {"ranges": "mse"}, {"equalise": True}):
+        with pytest.raises(
+            OptionsError, match=f"option {min(given)} applies to precision int8 only, and precision is fp32"
+        ):
+            CompileOptions.from_json(given)
     with pytest.raises(OptionsError, match="quantised for one target"):
         CompileOptions(precision="int8", devices=("cpu:0", "cpu:1"))
     assert CompileOptions(precision="int8").arithmetic == "fp32"

@@ -21,7 +21,7 @@ from compiler.quantize import quantize
 from compiler.quantize.calibrate import Calibration, Evaluated
 from compiler.quantize.quantize import TRIED
 from compiler.rewrite import rewrite
-from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
+from tests.compiler.quantize.models import Drawn, attention, network, samples, saved, unlike_channels
 from tests.compiling import compile_file
 from tests.peers import exact_session
 
@@ -262,14 +262,8 @@ def test_shifts_of_means_are_made_smaller_by_what_chance_explains() -> None:
 
 
 def test_equalisation_helps_channels_of_different_sizes(tmp_path: Path) -> None:
-    d = Drawn()
-    spread = np.logspace(-2, 2, 8)[d.random.permutation(8)]
-    d.constant("w1", d.random.normal(size=(8, 3, 1, 1)) * spread[:, None, None, None])
-    d.constant("w2", d.random.normal(size=(4, 8, 1, 1)) / spread[None, :, None, None])
-    d.node("Relu", [d.node("Conv", ["x", "w1"], "c1")], "r1")
-    d.node("Conv", ["r1", "w2"], "y")
-    model = d.model({"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)})
-    archive = samples(tmp_path / "s.npz", x=d.random.normal(size=(4, 1, 3, 8, 8)).astype(np.float32))
+    model, random = unlike_channels()
+    archive = samples(tmp_path / "s.npz", x=random.normal(size=(4, 1, 3, 8, 8)).astype(np.float32))
     plain, equal = (quantised(model, tmp_path, archive, equalise=on)[1]["outputs"][0]["snr_db"] for on in (False, True))
     assert equal > plain + 10
 
