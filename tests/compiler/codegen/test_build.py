@@ -106,3 +106,20 @@ def test_a_unit_that_was_compiled_before_is_only_linked(monkeypatch: pytest.Monk
     assert built({**sources, "b.c": "int b(void) { return 3; }"})[1] == ["b.c", "link"]
     assert built(sources, "-O1")[1] == ["a.c", "b.c", "link"]
     assert built(sources) == (first, ["link"])
+
+
+@pytest.mark.parametrize(("optimise", "levels"), [("", ("-O2", "-O3")), ("-O1", ("-O1", "-O1"))])
+def test_the_host_is_optimised_less_than_kernels(
+    monkeypatch: pytest.MonkeyPatch, optimise: str, levels: tuple[str, str]
+) -> None:
+    last: dict[str, list[str]] = {}
+    once = build._run
+
+    def run(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> None:
+        last[what] = [flag for flag in command if flag.startswith("-O")][-1:]
+        once(command, root, what, stop)
+
+    monkeypatch.setattr(build, "_run", run)
+    sources = {"model.c": "int a(void) { return 1; }", "kernels.c": "int b(void) { return 2; }"}
+    build_library(sources, this_machine(), find_toolchain(), optimise=optimise)
+    assert (last["model.c"], last["kernels.c"]) == ([levels[0]], [levels[1]])

@@ -14,8 +14,9 @@ A tile says how many outputs it has along each axis, and how many tiles and chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -81,20 +82,20 @@ def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pr
         return []
     choices = [_outputs(sweep.tap.extent, sweep.output.extent) for sweep in view.sweeps]
     widths = range(1, min(MOST_VECTORS, -(-view.column.extent // target.vector_floats)) + 1)
-    forms = {
-        outputs: _cheapest_first([one for vectors in widths for one in _tiles(view, outputs, vectors, target, lanes)])
-        for outputs in product(*choices)
+    offered = {
+        one: sorted((tile for vectors in widths for tile in one.proposals(vectors, target, lanes)), key=_seconds_of)
+        for one in (_Filtering.of(view, outputs) for outputs in product(*choices))
     }
-    heads = [options[0] for options in forms.values()]
-    kept = [outputs for outputs, own in forms.items() if not any(_outdoes(head, own[0]) for head in heads)]
+    heads = [options[0] for options in offered.values()]
+    kept = [one for one, own in offered.items() if not any(_outdoes(head, own[0]) for head in heads)]
     cuts = [
-        (cut.seconds * busiest(*_blocks(view, outputs, cut.tile), lanes), cut)
-        for outputs in kept
+        (cut.seconds * busiest(*_blocks(view, one.outputs, cut.tile), lanes), cut)
+        for one in kept
         for vectors in widths
         for count in ((lanes, PER_LANE * lanes) if lanes > 1 else ())
-        for cut in _tiles(view, outputs, vectors, target, lanes, count)
+        for cut in one.proposals(vectors, target, lanes, count)
     ]
-    return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
+    return with_row_cuts([tile for one in kept for tile in offered[one]], cuts, lanes)
 
 
 def _blocks(view: Convolution, outputs: tuple[int, ...], tile: Tile) -> tuple[list[int], list[int]]:
@@ -103,9 +104,8 @@ def _blocks(view: Convolution, outputs: tuple[int, ...], tile: Tile) -> tuple[li
     return sizes(tiles, tile.extent("block", "m")), sizes(columns, tile.extent("block", "n"))
 
 
-def _cheapest_first(proposals: list[Proposal]) -> list[Proposal]:
-    """Cheapest by the model first."""
-    return sorted(proposals, key=lambda proposal: proposal.seconds)
+def _seconds_of(proposal: Proposal) -> float:
+    return proposal.seconds
 
 
 def _outdoes(one: Proposal, other: Proposal) -> bool:
@@ -124,38 +124,58 @@ def _outputs(taps: int, extent: int) -> list[int]:
     return sorted(fewest.values())
 
 
-def _tiles(
-    view: Convolution, outputs: tuple[int, ...], vectors: int, target: CpuTarget, lanes: int, count: int = 0
-) -> list[Proposal]:
-    """One form with register tiles of so many vectors, at blocks of different size, or at `count` equal ones."""
-    elements = prod(many + sweep.tap.extent - 1 for many, sweep in zip(outputs, view.sweeps, strict=True))
-    tiles, panel = prod(view.tiles(outputs)), vectors * target.vector_floats
-    rows = even_part(tiles, most_rows(vectors, target))
-    tile_bytes = elements * (view.depth.extent + panel) * 4
-    fit = max(int(BLOCK_L2 * target.l2_bytes) // tile_bytes // rows, 1)
-    panels = -(-view.column.extent // panel)
-    error = relative_error(
-        [form(m, s.tap.extent) for m, s in zip(outputs, view.sweeps, strict=True)], view.depth.extent
-    )
-    proposals = []
-    groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
-    sampled = _sampled(view, outputs)
-    for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
-        blocks = -(-tiles // block) * groups
-        # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
-        across = 1 if blocks % lanes == 0 or blocks >= TASKS_PER_LANE * lanes else min(lanes, panels)
-        width = max(panels // across, 1) * panel
-        names = "yx"[-len(outputs) :]
-        levels = (
-            Level("transform", tuple(zip(names, outputs, strict=True))),
-            Level("block", (("m", block), ("n", width))),
-            Level("register", (("m", rows), ("n", panel))),
-        )
-        scopes = in_registers(view.kernel)
-        taken = [_seconds(view, elements, many, rows, vectors, block, target) / share for many, share in sampled]
-        seconds = sum(taken) / len(taken)
-        proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
-    return proposals
+@dataclass(frozen=True, eq=False)
+class _Filtering:
+    """A convolution by one form.
+
+    outputs  along each swept axis
+    elements of a transformed tile
+    tiles    of all images and groups' rows
+    sampled  see `_sampled`
+    error    relative, that the form adds
+    """
+
+    view: Convolution
+    outputs: tuple[int, ...]
+    elements: int
+    tiles: int
+    sampled: Sequence[tuple[int, float]]
+    error: float
+
+    @classmethod
+    def of(cls, view: Convolution, outputs: tuple[int, ...]) -> _Filtering:
+        """`view` by tiles of so many outputs."""
+        forms = [form(many, sweep.tap.extent) for many, sweep in zip(outputs, view.sweeps, strict=True)]
+        elements, error = prod(one.elements for one in forms), relative_error(forms, view.depth.extent)
+        return cls(view, outputs, elements, prod(view.tiles(outputs)), _sampled(view, outputs), error)
+
+    def proposals(self, vectors: int, target: CpuTarget, lanes: int, count: int = 0) -> list[Proposal]:
+        """Register tiles of so many vectors, at blocks of different size, or at `count` equal ones."""
+        view, tiles, panel = self.view, self.tiles, vectors * target.vector_floats
+        rows = even_part(tiles, most_rows(vectors, target))
+        tile_bytes = self.elements * (view.depth.extent + panel) * 4
+        fit = max(int(BLOCK_L2 * target.l2_bytes) // tile_bytes // rows, 1)
+        panels = -(-view.column.extent // panel)
+        groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
+        found = []
+        for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
+            blocks = -(-tiles // block) * groups
+            # lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
+            across = 1 if blocks % lanes == 0 or blocks >= TASKS_PER_LANE * lanes else min(lanes, panels)
+            width = max(panels // across, 1) * panel
+            levels = (
+                Level("transform", tuple(zip("yx"[-len(self.outputs) :], self.outputs, strict=True))),
+                Level("block", (("m", block), ("n", width))),
+                Level("register", (("m", rows), ("n", panel))),
+            )
+            tile = Tile("winograd", levels, in_registers(view.kernel))
+            taken = [
+                _seconds(view, self.elements, many, rows, vectors, block, target) / share
+                for many, share in self.sampled
+            ]
+            seconds = sum(taken) / len(taken)
+            found.append(Proposal(tile, seconds, self.error, blocks if groups == 1 else 1))
+        return found
 
 
 def _sampled(view: Convolution, outputs: tuple[int, ...]) -> list[tuple[int, float]]:
