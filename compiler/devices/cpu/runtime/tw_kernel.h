@@ -86,7 +86,29 @@ TW_INLINE __m256i tw_first(long n) {
     return _mm256_loadu_si256((const __m256i *)(table + 8 - n));
 }
 TW_INLINE vf tw_load_n(const float *p, long n) { return (vf)_mm256_maskload_ps(p, tw_first(n)); }
-TW_INLINE void tw_store_n(float *p, vf x, long n) { _mm256_maskstore_ps(p, tw_first(n), (__m256)x); }
+/* A store by a mask is microcode on AMD before Zen 3: where n is known, parts are stored. */
+TW_INLINE void tw_store_n(float *p, vf x, long n) {
+    if (!__builtin_constant_p(n)) {
+        _mm256_maskstore_ps(p, tw_first(n), (__m256)x);
+        return;
+    }
+    __m128 part = _mm256_castps256_ps128((__m256)x);
+    if (n == 8) {
+        tw_store(p, x);
+        return;
+    }
+    if (n & 4) {
+        _mm_storeu_ps(p, part);
+        part = _mm256_extractf128_ps((__m256)x, 1);
+        p += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)p, part);
+        part = _mm_movehl_ps(part, part);
+        p += 2;
+    }
+    if (n & 1) _mm_store_ss(p, part);
+}
 TW_INLINE vf tw_max_of(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 TW_INLINE vf tw_min_of(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 TW_INLINE vf tw_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }

@@ -31,6 +31,7 @@ from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_funct
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
+from compiler.devices.cpu.products.contraction.ahead import Ahead, share_of
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import within
 from compiler.forms.cache_lines import ALIAS, LINE, whole_lines
@@ -46,9 +47,6 @@ from compiler.ir.tile import Tile
 
 Columns = tuple[int, ...]
 """The live columns of each vector of a panel."""
-
-MOST_SHARING = 256
-"""Register tiles of a block that share the fetching of B."""
 
 
 def contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -87,6 +85,7 @@ class BlockedProduct(Lowering):
         self.lanes = target.vector_floats
         self.panel = tile.extent("register", "n")
         self.packing: tuple[int, Panels] | None = packing_of(view, workload, self.panel)
+        self.packed = workload.kernel.inputs[self.packing[0]].name if self.packing else ""
         self.access = operand(view, self.slots, _extents(view, tile, "register"))
         self.gather: Gather | None = None
         self.counted: dict[Axis, tuple[Axis, ...]] = {}
@@ -149,12 +148,16 @@ class BlockedProduct(Lowering):
         return self.part[m] == self.block[m] and m.extent % self.block[m] == 0
 
     def _share(self) -> int:
-        """Floats of B that each step of k fetches ahead, of the segment or the panel that is read next.
+        """Floats of B that each step of k fetches ahead, of the segment or the panel that is read next."""
+        has_next = self.panels > 1 or self.by_stretch
+        return share_of(self.panel, self.tiles) if self.packing and has_next else 0
 
-        The tiles of a block share the fetching. B is read once from beyond the second-level cache, and the hardware's
-        prefetch stops at each page. With many tiles it does not matter; with one alone the hardware does better.
-        """
-        return -(-self.panel // self.tiles) if self.packing and 1 < self.tiles <= MOST_SHARING else 0
+    def _ahead(self, wanted: str) -> str:
+        """The place from which a register tile fetches, in C; `b` where none does."""
+        steps = self.stretches.steps if self.by_stretch else self.view.depth
+        batches = prod(axis.extent for axis in self.view.batch if axis in self.view.b.axes)
+        floats = batches * self.panels * self.panel * self.view.depth
+        return Ahead(self.share * steps, self.packed, floats).place(wanted) if self.share else "b"
 
     @property
     def _innermost(self) -> Axis | None:
@@ -343,7 +346,7 @@ class BlockedProduct(Lowering):
             self._stretch_by_stretch(columns)
             return
         if self.share:
-            self.writer.line(f"const float *next = b + {size}L;")
+            self.writer.line(f"const float *next = {self._ahead(f'b + {size}L')};")
         self._tiles(self.view.m[-2:], (), columns)
         if self.across:
             self._finish_block(columns)
@@ -357,7 +360,7 @@ class BlockedProduct(Lowering):
         writer.line(f"memset(c, 0, {self._live_c_bytes});")
         with self.stretches.loops(writer):
             writer.line(f"const float *const b_at = b + done * {self.panel};")
-            writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
+            writer.line(f"const float *next = {self._ahead(f'b_at + {self.stretches.steps * self.panel}L')};")
             self._tiles(self.view.m[-2:], (), columns)
         self._finish_block(columns)
 
@@ -394,10 +397,9 @@ class BlockedProduct(Lowering):
 
     def _packed_batch(self, size: int) -> str:
         """Where the panels of the task's batch begin."""
-        assert self.packing is not None
         batch = row_major([axis for axis in self.view.batch if axis in self.view.b.axes])
-        slot = self.workload.kernel.inputs[self.packing[0]].name
-        return slot if batch == Index.of(0) else f"{slot} + ({self._index(batch)}) * {self.panels * size}L"
+        at = f" + ({self._index(batch)}) * {self.panels * size}L"
+        return f"{self.packed}{'' if batch == Index.of(0) else at}"
 
     def _bring_rows(self) -> None:
         if self.gather is not None:
@@ -512,7 +514,7 @@ class BlockedProduct(Lowering):
             self._finish({axis: (f"from_{axis}", f"from_{axis} + {count}", count) for axis, count in ends}, columns)
         if self.share:
             steps = self.stretches.steps if self.by_stretch else self.view.depth
-            writer.line(f"next += {steps * self.share};")
+            writer.line(f"next = {self._ahead(f'next + {steps * self.share}L')};")
 
     def _first_row(self) -> str:
         """Where the tile's first row begins."""

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from compiler.codegen.build import find_toolchain
+from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.emit.program import kernel_sources
 from compiler.devices.cpu.products.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.forms.contraction import Contraction, as_contraction
@@ -18,7 +22,7 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
-from tests.compiler.devices.cpu.library import LOOPS, Case, array_of, bound, check, draws
+from tests.compiler.devices.cpu.library import LOOPS, Case, Library, array_of, bound, check, draws, loaded
 from tests.parse import parse_kernel
 
 F32 = DType.F32
@@ -273,6 +277,40 @@ def test_sums_of_many_stretches_are_whole_under_every_tile(depth: int, constant:
         [replace(case, tile=option.tile) for option in contraction_tiles(case.workload, this_machine(), 1)][:8],
         optimise="-O1",
     )
+
+
+NOTING = """
+static const char *tw_furthest;
+__attribute__((visibility("default"))) const char *furthest(void) { return tw_furthest; }
+static void note(const void *asked) { if ((const char *)asked > tw_furthest) tw_furthest = asked; }
+#define __builtin_prefetch(asked, ...) note(asked)
+"""
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(16, 64), (16, 1000), (70, 64), (70, 1000)])
+def test_nothing_is_fetched_from_behind_the_constants(columns: int, depth: int) -> None:
+    """Pages that are not there cost a walk of the page tables each time that one is asked for."""
+    kernel = parse_kernel(DEEP.format(m=123, n=columns, k=depth))
+    random = np.random.default_rng(0)
+    inputs = tuple(array_of(slot.type, random) for slot in kernel.inputs)
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, inputs, constant=(1, 2))
+    target, fetching = this_machine(), 0
+    for tile in [option.tile for option in contraction_tiles(case.workload, target, 1)][:12]:
+        lowered = lower("k0_matmul", case.workload, tile, target)
+        sources = {name: NOTING + text for name, text in kernel_sources([lowered]).items() if name.endswith(".c")}
+        library = loaded(
+            build_library({**kernel_sources([lowered]), **sources}, target, find_toolchain(), optimise="-O1")
+        )
+        packed = {slot: packing.pack(inputs[slot]) for slot, packing in lowered.packings.items()}
+        operands = [packed.get(at, array) for at, array in enumerate((*inputs, np.zeros((123, columns), np.float32)))]
+        Library([lowered], library).call(lowered, operands, ())
+        library.furthest.restype = ctypes.c_void_p
+        furthest = library.furthest()
+        if furthest:
+            fetching += 1
+            assert furthest < operands[1].ctypes.data + operands[1].nbytes, lowered.text
+    assert fetching
 
 
 def test_generated_text_names_the_loops_and_no_more_than_four_kinds_of_tile() -> None:
