@@ -154,7 +154,7 @@ class RowsKernel:
             for panel in range(self.panels):
                 writer.line(f"const {of.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
                 if self.fetch:
-                    ask_ahead(writer, f"(const char *)b{panel}", "k", line * of.bytes, self.rows)
+                    ask_ahead(writer, f"(const char *)b{panel}", "k", line * of.bytes, lines=self.rows > 1)
                 for vector in range(self.vectors):
                     place = f"b{panel} + {vector * self.lanes * of.step}"
                     writer.line(f"const {of.vector} y{panel}_{vector} = {of.load}({place});")
@@ -187,9 +187,9 @@ class RowsKernel:
                     writer.line(statement.format(c=place, acc=f"acc[{row}][{panel}][{vector}]"))
 
 
-def ask_ahead(writer: Writer, place: str, step: str, taken: int, rows: int) -> None:
-    """Asks for what `rows` will read behind a place that moves on by `taken` bytes with each `step`."""
-    if rows > 1:
+def ask_ahead(writer: Writer, place: str, step: str, taken: int, *, lines: bool) -> None:
+    """Asks for what will be read behind a place that moves on by `taken` bytes with each `step`: lines, or pages."""
+    if lines:
         writer.line(f"for (long line = 0; line < {taken}; line += {LINE_BYTES})")
         writer.line(f"    __builtin_prefetch({place} + {AHEAD} + line);")
         return
