@@ -78,7 +78,8 @@ class QuantisedRows:
     def _is_slow(self) -> bool:
         """Whether memory gives codes sooner than they are multiplied, so that lines that are asked for come in time.
 
-        On Zen 1 (AVX2) one row of 4 bits from memory takes 0.81 of the time with pages asked for, 0.92 with none.
+        One row of 4 bits on Zen 1, the only such machine that was measured: with pages asked for it is 0.81 as fast,
+        with nothing 0.92.
         """
         return not self.dots and self.registers <= 16
 
