@@ -52,8 +52,8 @@ COMPILE_FLAGS = (
     "-pthread",
 )
 HOST_UNIT, HOST_LEVEL = "model.c", "-O2"
-"""The unit that calls kernels and computes nothing: at the level of COMPILE_FLAGS it takes half as long again to
-compile, and neither runs nor loads faster."""
+"""The unit that calls kernels, and computes no more than constants that are made at load: at the level of COMPILE_FLAGS
+it takes half as long again to compile, and neither runs nor loads faster."""
 DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
 """Of architectures, in the names of packages."""
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from compiler.codegen.build import Objects, Toolchain
+from compiler.codegen.build import HOST_UNIT, Objects, Toolchain
 from compiler.codegen.calls import lower_each, workload_of
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
@@ -108,7 +108,7 @@ def _programs(
     inputs, outputs = Port.of(kernels, kernels.inputs), Port.of(kernels, kernels.outputs)
     programs = []
     for host in hosts:
-        sources = {"model.c": host, **shared}
+        sources = {HOST_UNIT: host, **shared}
         library = build_library(sources, target, toolchain, jobs, stop=stop, objects=kept)
         sources = spelled_for(target.system, {**runtime_headers(sources.values()), **sources})
         made = Program(sources, library, whole, inputs, outputs, toolchain.identity(target))

@@ -92,11 +92,11 @@ TW_INLINE void tw_store_n(float *p, vf x, long n) {
         _mm256_maskstore_ps(p, tw_first(n), (__m256)x);
         return;
     }
-    __m128 part = _mm256_castps256_ps128((__m256)x);
-    if (n == 8) {
+    if (n == TW_LANES) {
         tw_store(p, x);
         return;
     }
+    __m128 part = _mm256_castps256_ps128((__m256)x);
     if (n & 4) {
         _mm_storeu_ps(p, part);
         part = _mm256_extractf128_ps((__m256)x, 1);

@@ -11,7 +11,7 @@ from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
-from compiler.codegen.build import compile_library, host_headers, small_header
+from compiler.codegen.build import HOST_UNIT, compile_library, host_headers, small_header
 from compiler.codegen.calls import lower_each
 from compiler.codegen.weights import Weights
 from compiler.devices.cuda import nvrtc
@@ -79,14 +79,14 @@ def emit_cuda(
     headers = files("compiler.devices.cuda.runtime")
     runtime = {**host_headers(), **host_runtime(decides=bool(flow.decisions), persistent=flow.times_at is not None)}
     binaries = {image.file: image.content for image in images}
-    library = compile_library({"model.c": host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
+    library = compile_library({HOST_UNIT: host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
     return Program(
         sources={
             **runtime,
             **{name: (headers / name).read_text() for name in nvrtc.HEADERS},
             **nvrtc.rare_headers(texts),
             **small_header(texts),
-            "model.c": host,
+            HOST_UNIT: host,
             **{f"kernels_{number}.cu": text for number, text in enumerate(texts)},
         },
         library=library,

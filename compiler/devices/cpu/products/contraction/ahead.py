@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
 
@@ -17,21 +15,11 @@ def share_of(panel: int, tiles: int) -> int:
     return -(-panel // tiles) if 1 < tiles <= MOST_SHARING else 0
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """What each register tile fetches of a packed constant.
+def place_ahead(wanted: str, fetched: int, constant: str, floats: int) -> str:
+    """The place, in C, from which a register tile fetches so many floats of a packed constant of `floats`.
 
-    Behind its end nothing is: to ask for a page that is not there costs a walk of the page tables each time, by which a
-    product took up to six times as long (AMD Zen, in a virtual machine).
-
-    tile      floats that a register tile fetches
-    constant  its name in C, and how many `floats` it has
+    It is `wanted`, or `b`, the panel that is read now, where the constant ends before: to ask for a page that is not
+    there costs a walk of the page tables each time, by which a product took up to six times as long (AMD Zen, in a
+    virtual machine).
     """
-
-    tile: int
-    constant: str
-    floats: int
-
-    def place(self, wanted: str) -> str:
-        """From where a tile fetches, in C: from `wanted`, or where that leads behind the end from `b` again."""
-        return f"{wanted} + {self.tile}L <= {self.constant} + {self.floats}L ? {wanted} : b"
+    return f"{wanted} + {fetched}L <= {constant} + {floats}L ? {wanted} : b"

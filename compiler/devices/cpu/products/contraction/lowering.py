@@ -31,7 +31,7 @@ from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_funct
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
-from compiler.devices.cpu.products.contraction.ahead import Ahead, share_of
+from compiler.devices.cpu.products.contraction.ahead import place_ahead, share_of
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import within
 from compiler.forms.cache_lines import ALIAS, LINE, whole_lines
@@ -138,6 +138,8 @@ class BlockedProduct(Lowering):
             not (rows or self.in_registers) and self._are_lines and lie_across(view, self.slots, self.epilogue)
         )
         self.share = self._share()
+        self.fetched = self.share * (self.stretches.steps if self.by_stretch else view.depth)
+        """Floats that a register tile fetches ahead."""
 
     @property
     def _are_lines(self) -> bool:
@@ -154,10 +156,9 @@ class BlockedProduct(Lowering):
 
     def _ahead(self, wanted: str) -> str:
         """The place from which a register tile fetches, in C; `b` where none does."""
-        steps = self.stretches.steps if self.by_stretch else self.view.depth
-        batches = prod(axis.extent for axis in self.view.batch if axis in self.view.b.axes)
-        floats = batches * self.panels * self.panel * self.view.depth
-        return Ahead(self.share * steps, self.packed, floats).place(wanted) if self.share else "b"
+        if not (self.packing and self.share):
+            return "b"
+        return place_ahead(wanted, self.fetched, self.packed, self.packing[1].elements)
 
     @property
     def _innermost(self) -> Axis | None:
@@ -513,8 +514,7 @@ class BlockedProduct(Lowering):
             ends = zip(axes, rows, strict=True)
             self._finish({axis: (f"from_{axis}", f"from_{axis} + {count}", count) for axis, count in ends}, columns)
         if self.share:
-            steps = self.stretches.steps if self.by_stretch else self.view.depth
-            writer.line(f"next = {self._ahead(f'next + {steps * self.share}L')};")
+            writer.line(f"next = {self._ahead(f'next + {self.fetched}L')};")
 
     def _first_row(self) -> str:
         """Where the tile's first row begins."""
